@@ -1,0 +1,1 @@
+"""Commands. The only room that reads unslow.toml and the environment."""

@@ -1,0 +1,5 @@
+"""The `unslow` command."""
+
+
+def main() -> None:
+    """Run the command line."""

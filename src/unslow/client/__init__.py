@@ -1,0 +1,1 @@
+"""One-line additions for Python callers."""

@@ -1,0 +1,1 @@
+"""Rules and experiment plans: Timelines and facts in, Findings out."""

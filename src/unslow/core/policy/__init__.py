@@ -1,0 +1,1 @@
+"""Decisions of the relay: admission, time-outs, retry, routing. Pure; takes `now_ns`."""

@@ -1,0 +1,1 @@
+"""Offline token counts, and where each count came from."""

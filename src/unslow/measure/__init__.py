@@ -1,0 +1,1 @@
+"""Live and recorded measurement."""

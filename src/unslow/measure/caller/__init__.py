@@ -1,0 +1,1 @@
+"""The calling process and its code."""

@@ -1,0 +1,1 @@
+"""Schedules, workers and summaries of a load test."""

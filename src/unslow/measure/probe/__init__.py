@@ -1,0 +1,1 @@
+"""One endpoint, measured: one request or an experiment's pairs."""

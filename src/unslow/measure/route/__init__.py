@@ -1,0 +1,1 @@
+"""The path to an endpoint."""

@@ -1,0 +1,1 @@
+"""What runs for long: gateway, recorder, engine, caches."""

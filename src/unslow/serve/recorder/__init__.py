@@ -1,0 +1,1 @@
+"""Takes finished Timelines: history, metrics, the console's server."""

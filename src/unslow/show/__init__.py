@@ -1,0 +1,1 @@
+"""What people and systems read. Encoders only; no network."""

@@ -1,0 +1,1 @@
+"""The console page's built bundle and its payloads."""

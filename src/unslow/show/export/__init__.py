@@ -1,0 +1,1 @@
+"""Prometheus text, log lines and other payloads for machines."""

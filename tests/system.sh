@@ -1,0 +1,13 @@
+# System packages that some tests use. Without them those tests skip and say so.
+missing=()
+command -v chromium >/dev/null || missing+=(chromium fonts-noto-cjk)
+command -v ip >/dev/null || missing+=(iproute2)
+if [ ${#missing[@]} -gt 0 ]; then
+  if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    echo "installing for the tests: ${missing[*]}"
+    { apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"; } \
+      >/dev/null 2>&1 || echo "could not install ${missing[*]}: the tests that need them will skip"
+  else
+    echo "not installed, so some tests skip: ${missing[*]} (Debian/Ubuntu: sudo apt install ${missing[*]})"
+  fi
+fi
