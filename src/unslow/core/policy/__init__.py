@@ -1,1 +1,1 @@
-"""Decisions of the relay: admission, time-outs, retry, routing. Pure; takes `now_ns`."""
+"""What the relay decides, without doing it: access, routing, admission, time-outs, retries. Pure; takes `now_ns`."""

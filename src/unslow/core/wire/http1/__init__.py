@@ -1,0 +1,35 @@
+"""HTTP/1.1 without I/O: strict reading of heads, rebuilding them, and the framing of bodies (RFC 9112)."""
+
+from unslow.core.wire.http1.body import (
+    Body,
+    ChunkedAnswer,
+    ChunkedUpload,
+    FixedBody,
+    NoBody,
+    UntilClose,
+    answer_body,
+    chunk,
+    upload_body,
+)
+from unslow.core.wire.http1.grammar import Field
+from unslow.core.wire.http1.request import RequestHead, read_request_head, stray_line_end
+from unslow.core.wire.http1.response import ResponseHead, read_response_head, reason
+
+__all__ = [
+    "Body",
+    "ChunkedAnswer",
+    "ChunkedUpload",
+    "Field",
+    "FixedBody",
+    "NoBody",
+    "RequestHead",
+    "ResponseHead",
+    "UntilClose",
+    "answer_body",
+    "chunk",
+    "read_request_head",
+    "read_response_head",
+    "reason",
+    "stray_line_end",
+    "upload_body",
+]
