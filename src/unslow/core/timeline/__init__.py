@@ -5,7 +5,7 @@ from unslow.core.timeline.facts import CountSource, Facts, ServerTimings, TcpInf
 from unslow.core.timeline.join import clock_of, join
 from unslow.core.timeline.jsonl import dump_line, load_line, load_lines
 from unslow.core.timeline.ledger import Row, Slice, ledger, slices
-from unslow.core.timeline.metrics import Metrics, Origin, fluidity, icl_ns, metrics, sent_ns
+from unslow.core.timeline.metrics import Metrics, Origin, fluidity, icl_ns, metrics, quantile, sent_ns
 from unslow.core.timeline.record import (
     OUTPUT_KINDS,
     SCHEMA_VERSION,
@@ -59,6 +59,7 @@ __all__ = [
     "load_lines",
     "metrics",
     "problems",
+    "quantile",
     "reported_spans",
     "sent_ns",
     "slices",

@@ -2,16 +2,20 @@
 
 Theory of operation. Cut [0, end_ns) at every span boundary; each piece goes to one of the spans that cover it:
 
-1. Attempts of one hop count once: where a lost and a won attempt of a hop overlap, the won one has the piece.
+1. What won before what was lost, but for one thing: an outer hop's `wait` yields to an attempt that was lost further
+   in. So overlapping attempts count once, under the one that won; a slow losing AAAA query explains nothing once the
+   connection goes on; and a gateway's failed first try is what its client waited for.
 2. `wait` yields to anything that is not `wait`: it only says that its party saw nothing.
 3. measured before reported before inferred.
-4. the finer (shorter) before the coarser; then the inner hop before the outer one.
+4. the finer (shorter) before the coarser; then the inner hop before the outer one. What is still equal is settled by
+   attempt, phase and start, so the order in which spans were noted never matters.
 
-What no span covers is a row of its own, `unexplained` (phase None).
+What no span covers is a row of its own, `unexplained` (phase None). Time: O(n log n) in the number of spans.
 """
 
 from __future__ import annotations
 
+import bisect
 import heapq
 import itertools
 from collections import defaultdict
@@ -73,26 +77,27 @@ def slices(timeline: Timeline) -> tuple[Slice, ...]:
 _Piece = tuple[int, int, Span]
 
 
-def _row_order(row: Row) -> tuple[int, int, int, int]:
+def _row_order(row: Row) -> tuple[int, int, int, int, bool]:
     if row.phase is None:
-        return (len(PHASES), 0, 0, 0)
+        return (len(PHASES), 0, 0, 0, False)
     hop = _HOP_ORDER[row.hop] if row.hop else 0
-    return (_PHASE_ORDER[row.phase], hop, row.attempt, _SOURCE_ORDER[row.source] if row.source else 0)
+    return (_PHASE_ORDER[row.phase], hop, row.attempt, _SOURCE_ORDER[row.source] if row.source else 0, row.won)
 
 
 def _attempts_once(spans: Iterable[Span]) -> Iterator[_Piece]:
-    """Spans as pieces, with every lost attempt cut where a won one of its hop runs (rule 1)."""
-    won: dict[Hop, list[tuple[int, int]]] = defaultdict(list)
-    lost = []
+    """Spans as pieces, with every lost attempt cut where a won span of its own hop or one further in runs (rule 1)."""
+    won: list[Span] = []
+    lost: dict[Hop, list[Span]] = defaultdict(list)
     for span in spans:
         if span.won:
-            won[span.hop].append((span.start_ns, span.end_ns))
+            won.append(span)
             yield span.start_ns, span.end_ns, span
         else:
-            lost.append(span)
-    merged = {hop: _union(intervals) for hop, intervals in won.items()}
-    for span in lost:
-        yield from ((a, b, span) for a, b in _minus(span.start_ns, span.end_ns, merged.get(span.hop, [])))
+            lost[span.hop].append(span)
+    for hop, attempts in lost.items():
+        inward = _union([(s.start_ns, s.end_ns) for s in won if _HOP_ORDER[s.hop] >= _HOP_ORDER[hop]])
+        for span in attempts:
+            yield from ((a, b, span) for a, b in _minus(span.start_ns, span.end_ns, inward))
 
 
 def _union(intervals: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -106,9 +111,11 @@ def _union(intervals: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _minus(start: int, end: int, holes: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    for a, b in holes:
-        if b <= start or a >= end:
-            continue
+    """[start, end) without the holes, which are apart and in order."""
+    for n in range(bisect.bisect_right(holes, start, key=lambda hole: hole[1]), len(holes)):
+        a, b = holes[n]
+        if a >= end:
+            break
         if a > start:
             yield start, a
         start = b
@@ -121,16 +128,21 @@ def _clip(pieces: Iterable[_Piece], end_ns: int) -> list[_Piece]:
     return sorted((p for p in clipped if p[0] < p[1]), key=lambda p: p[0])
 
 
-def _rank(span: Span) -> tuple[bool, int, int, int, bool]:
-    """Smaller wins (rules 2 to 4; the last part only settles ties)."""
+_Rank = tuple[int, int, int, int, int, int, int]
+
+
+def _rank(span: Span) -> _Rank:
+    """Smaller wins: rules 1 and 2, then 3, then 4, then what settles ties."""
     opaque = span.phase is Phase.WAIT
-    return (opaque, _SOURCE_ORDER[span.source], span.end_ns - span.start_ns, -_HOP_ORDER[span.hop], not span.won)
+    standing = (3 if opaque else 0) if span.won else (2 if opaque else 1)
+    finer = (span.end_ns - span.start_ns, -_HOP_ORDER[span.hop])
+    return (standing, _SOURCE_ORDER[span.source], *finer, span.attempt, _PHASE_ORDER[span.phase], span.start_ns)
 
 
 def _sweep(pieces: list[_Piece], end_ns: int) -> Iterator[Slice]:
     """Walk the cuts from left to right with a heap of the pieces that are open: O(n log n)."""
     cuts = sorted({0, end_ns, *(p[0] for p in pieces), *(p[1] for p in pieces)})
-    heap: list[tuple[tuple[bool, int, int, int, bool], int, int, Span]] = []
+    heap: list[tuple[_Rank, int, int, Span]] = []
     n = 0
     for start, end in itertools.pairwise(cuts):
         while n < len(pieces) and pieces[n][0] <= start:

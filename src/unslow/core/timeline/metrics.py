@@ -13,7 +13,10 @@ Definitions (all in nanoseconds from an *origin*, see `Origin`):
 from __future__ import annotations
 
 import itertools
+import math
+from collections.abc import Sequence
 from enum import StrEnum
+from typing import TypeVar
 
 import msgspec
 
@@ -130,12 +133,18 @@ def icl_ns(timeline: Timeline) -> list[int]:
     return [b - a for a, b in itertools.pairwise(stamps)]
 
 
-def quantile(values: list[int], q: float) -> int | None:
-    """The q-quantile by the nearest-rank method (no value that was not measured); None for no values."""
+_Number = TypeVar("_Number", int, float)
+
+
+def quantile(values: Sequence[_Number], q: float) -> _Number | None:
+    """The q-quantile by the nearest-rank method (no value that was not measured); None for no values.
+
+    The rank is ceil(q × n); the small subtrahend undoes what binary fractions add (0.55 × 100 > 55).
+    """
     if not values:
         return None
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, max(0, -int(-q * len(ordered) // 1) - 1))]
+    rank = math.ceil(q * len(values) - 1e-9)
+    return sorted(values)[min(len(values), max(1, rank)) - 1]
 
 
 def burst_ratio(gaps: list[int]) -> float | None:
