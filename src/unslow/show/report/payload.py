@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 
@@ -69,7 +70,7 @@ class Report(msgspec.Struct, frozen=True):
     created_at: float
     target: Target
     exchanges: tuple[Exchange, ...]
-    findings: tuple[dict[str, object], ...] = ()
+    findings: tuple[dict[str, Any], ...] = ()
 
 
 def exchange(timeline: Timeline) -> Exchange:
