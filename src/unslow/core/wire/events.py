@@ -15,13 +15,17 @@ from unslow.core.timeline import ChunkKind, ServerTimings, Usage
 class SseEvent(NamedTuple):
     """One dispatched event of a stream (WHATWG HTML, 9.2); an NDJSON line is one with an empty name.
 
-    `data` is what the `data:` lines carried, joined by newlines. `wire_bytes` is its size on the wire.
+    `data` is what the `data:` lines carried, joined by newlines. `wire_bytes` is its size on the wire: every byte of
+    the stream counts once, so the sum up to an event is the offset in the stream at which it was complete.
+    `truncated` marks data that is not whole: cut at the decoder's limit, or left over when the stream ended (only
+    `close()` gives those; a browser would not dispatch them).
     """
 
     data: bytes
     name: str = ""
     id: str = ""
     wire_bytes: int = 0
+    truncated: bool = False
 
 
 class Comment(NamedTuple):
@@ -36,6 +40,7 @@ class Delta(msgspec.Struct, frozen=True, omit_defaults=True):
 
     `text` is generated text (of the answer, the reasoning or a tool call). `tokens` is how many tokens the frame
     itself says it carries (None: it does not say). `usage` and `server` are the frame's own totals and timings.
+    `hidden` marks a frame that proves reasoning which nobody may read (encrypted or redacted): no token was seen.
     """
 
     kind: ChunkKind
@@ -46,6 +51,7 @@ class Delta(msgspec.Struct, frozen=True, omit_defaults=True):
     finish_reason: str | None = None
     model: str | None = None
     error: str | None = None
+    hidden: bool = False
 
 
 class Dialect(Protocol):
