@@ -34,8 +34,25 @@ class Sampling(msgspec.Struct, frozen=True, array_like=True):
     ignore_eos: bool
 
 
-Prompt = str | list[int] | list[Message]
-"""Raw text (control tokens in it count as such), token ids, or a chat."""
+class Text(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """A raw prompt: control tokens' texts in it are control tokens."""
+
+    text: str
+
+
+class Ids(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """A prompt in token ids."""
+
+    ids: list[int]
+
+
+class Chat(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """A chat, to be put into the model's template."""
+
+    messages: list[Message]
+
+
+Prompt = Text | Ids | Chat
 
 
 class Submit(msgspec.Struct, frozen=True, tag=True, array_like=True):
