@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from unslow.core.timeline import TOKEN_KINDS, ChunkKind, CountSource
+from unslow.core.timeline import OUTPUT_KINDS, ChunkKind, CountSource, Usage
 from unslow.core.wire.dialects.fields import (
     Object,
     a_count,
@@ -30,8 +30,9 @@ class GeminiReader:
 
     __slots__ = ("_candidates", "_named", "_thought", "_uncounted")
 
-    def __init__(self) -> None:
-        self._named = self._thought = self._uncounted = False
+    def __init__(self, *, counting: bool = True) -> None:
+        self._named = self._thought = False
+        self._uncounted = not counting  # output came without totals: they say nothing about one frame any more
         self._candidates = 0  # visible tokens told so far
 
     def read(self, event: SseEvent) -> list[Delta]:
@@ -63,21 +64,17 @@ class GeminiReader:
     def _counted(self, deltas: list[Delta], metadata: object) -> list[Delta]:
         """Put the totals on the frame's first tokens, with how many of them are new; else on a delta of their own."""
         usage = gemini_usage(metadata)
-        at = next((n for n, delta in enumerate(deltas) if delta.kind in TOKEN_KINDS), None)
+        self._thought = self._thought or any(delta.kind is ChunkKind.REASONING for delta in deltas)
+        at = next((n for n, delta in enumerate(deltas) if delta.kind in OUTPUT_KINDS), None)
         if usage is None:
             self._uncounted = self._uncounted or at is not None
             return deltas
-        hidden = bool(usage.reasoning_tokens) and not self._thought
-        self._thought = self._thought or any(delta.kind is ChunkKind.REASONING for delta in deltas)
         if at is None:
-            kind = ChunkKind.USAGE if usage.completion_tokens else ChunkKind.ROLE
-            finish = next((delta.finish_reason for delta in deltas if delta.finish_reason), None)
-            rest = [delta for delta in deltas if delta.kind is not ChunkKind.ROLE]
-            return [*rest, Delta(kind, usage=usage, finish_reason=finish)]
-        tokens = None if self._uncounted or self._thought else self._new_tokens(an_object(metadata))
+            return [*(delta for delta in deltas if delta.kind is not ChunkKind.ROLE), _totals(deltas, usage)]
+        tokens = None if self._uncounted else self._new_tokens(an_object(metadata))
         source = CountSource.USAGE_TOTAL if tokens is None else CountSource.USAGE_DELTA
-        first_hidden = hidden and not self._thought
-        deltas[at] = _replace(deltas[at], tokens=tokens, usage=_replace(usage, source=source), hidden=first_hidden)
+        hidden = bool(usage.reasoning_tokens) and not self._thought
+        deltas[at] = _replace(deltas[at], tokens=tokens, usage=_replace(usage, source=source), hidden=hidden)
         return deltas
 
     def _new_tokens(self, metadata: Object) -> int | None:
@@ -87,6 +84,12 @@ class GeminiReader:
             return None
         before, self._candidates = self._candidates, candidates
         return max(0, candidates - before)
+
+
+def _totals(deltas: list[Delta], usage: Usage) -> Delta:
+    """The totals of a frame without output; one that counts nothing yet stays a role frame."""
+    finish = next((delta.finish_reason for delta in deltas if delta.finish_reason), None)
+    return Delta(ChunkKind.USAGE if usage.completion_tokens else ChunkKind.ROLE, usage=usage, finish_reason=finish)
 
 
 def _candidate(candidate: Object) -> list[Delta]:
@@ -147,7 +150,7 @@ class Gemini:
         value = parse(data)
         if isinstance(value, dict) and "outputs" in value:
             return _interaction_body(value)
-        return GeminiReader().read(SseEvent(data))
+        return GeminiReader(counting=isinstance(value, list)).read(SseEvent(data))
 
 
 def _interaction_body(value: Object) -> list[Delta]:

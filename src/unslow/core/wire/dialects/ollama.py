@@ -55,7 +55,7 @@ def _call(call: Object) -> str:
 
 def _end(frame: Object) -> list[Delta]:
     usage, server, finish = ollama_usage(frame), ollama_timings(frame), a_name(frame.get("done_reason"))
-    counted = [Delta(ChunkKind.USAGE, usage=usage, server=server, finish_reason=finish)]
+    counted = [Delta(ChunkKind.USAGE, usage=usage, server=server)]
     return [*(counted if usage or server else ()), Delta(ChunkKind.DONE, finish_reason=finish)]
 
 

@@ -74,9 +74,9 @@ class OpenAiReader:
 
     __slots__ = ("_counted_tokens", "_named", "_reasoned", "_uncounted")
 
-    def __init__(self) -> None:
+    def __init__(self, *, counting: bool = True) -> None:
         self._named = False  # the model's name has been told
-        self._uncounted = False  # a token frame came without usage: a total says nothing about one frame any more
+        self._uncounted = not counting  # tokens came without usage: a total says nothing about one frame any more
         self._counted_tokens = 0  # visible tokens that frames so far accounted for
         self._reasoned = False
 
@@ -118,11 +118,13 @@ class OpenAiReader:
         return [Delta(ERROR, error=error_line(value or "error event"))] if event.name == "error" else []
 
     def _frame(self, frame: _Frame, event: SseEvent) -> list[Delta]:
+        if frame.choices is None and frame.content is None and not frame.error:
+            _reshape(frame, event)
         deltas = [delta for choice in frame.choices or () for delta in choice_deltas(choice)]
         if not deltas and isinstance(frame.content, str) and frame.choices is None:
             deltas = [Delta(CONTENT, frame.content) if frame.content else Delta(ROLE)]
-        if problem := _problem(frame, event):
-            deltas.append(Delta(ERROR, error=problem))
+        if frame.error:
+            deltas.append(Delta(ERROR, error=error_line(frame.error)))
         deltas = self._totals(deltas, frame) or [Delta(ROLE)]
         if not self._named and (model := a_name(frame.model)):
             self._named = True
@@ -222,15 +224,13 @@ def frame_server(frame: _Frame) -> ServerTimings | None:
     )
 
 
-def _problem(frame: _Frame, event: SseEvent) -> str | None:
-    if frame.error:
-        return error_line(frame.error)
-    if frame.choices is not None or frame.content is not None:
-        return None
+def _reshape(frame: _Frame, event: SseEvent) -> None:
+    """A frame without choices may be an error by its event's name or its own, or xAI's, whose choices are outputs."""
     value = an_object(parse(event.data))
     if event.name == "error" or value.get("object") == "error":
-        return error_line(value)
-    return None
+        frame.error = value or "error"
+    elif isinstance(outputs := value.get("outputs"), list):
+        frame.choices = [_loose_choice(output) for output in objects(outputs)]
 
 
 def _with_server(deltas: list[Delta], server: ServerTimings | None) -> list[Delta]:
@@ -281,6 +281,6 @@ class OpenAi:
 
     def body(self, data: bytes) -> list[Delta]:
         """Read an answer that was not streamed: the frame that holds it all, and its end."""
-        deltas = OpenAiReader().read(SseEvent(data))
+        deltas = OpenAiReader(counting=False).read(SseEvent(data))
         failed = not deltas or any(delta.kind in (ERROR, DONE) for delta in deltas)
         return deltas if failed else [*deltas, Delta(DONE)]

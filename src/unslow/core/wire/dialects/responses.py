@@ -70,6 +70,8 @@ class ResponsesReader:
             return [Delta(ChunkKind.KEEPALIVE)]
         if kind == "response.output_item.added":
             return [_item_start(an_object(frame.get("item")))]
+        if kind == "response.output_item.done":
+            return [Delta(ChunkKind.ROLE, hidden=_is_hidden(an_object(frame.get("item"))))]
         model = None if self._named else a_name(an_object(frame.get("response")).get("model"))
         self._named = self._named or model is not None
         return [Delta(ChunkKind.ROLE, model=model)]
@@ -93,11 +95,15 @@ def _item_start(item: Object) -> Delta:
     """A new item: a call's name is the first that the model wrote of it."""
     if item.get("type") in _CALLS and (name := a_name(item.get("name"))):
         return Delta(ChunkKind.TOOL, name)
-    return Delta(ChunkKind.ROLE, hidden=_is_hidden(item))
+    return Delta(ChunkKind.ROLE, hidden=bool(item.get("encrypted_content")) and _is_hidden(item))
 
 
 def _is_hidden(item: Object) -> bool:
-    return item.get("type") == "reasoning" and bool(item.get("encrypted_content"))
+    """Reasoning that is encrypted, or that was kept back whole (an item that is done and says nothing)."""
+    if item.get("type") != "reasoning":
+        return False
+    said = item.get("summary") or item.get("content")
+    return bool(item.get("encrypted_content")) or (item.get("status") in (None, "completed") and not said)
 
 
 def _end(response: Object) -> list[Delta]:
@@ -110,7 +116,7 @@ def _end(response: Object) -> list[Delta]:
     usage = openai_usage(response.get("usage"))
     model = a_name(response.get("model"))
     hidden = any(map(_is_hidden, objects(response.get("output"))))
-    counted = [Delta(ChunkKind.USAGE, usage=usage, finish_reason=reason, model=model, hidden=hidden)]
+    counted = [Delta(ChunkKind.USAGE, usage=usage, model=model, hidden=hidden)]
     return [*(counted if usage else ()), Delta(ChunkKind.DONE, finish_reason=reason)]
 
 

@@ -13,7 +13,8 @@ from unslow.core.wire.dialects.fields import Object, a_count, an_object, first_c
 def openai_usage(value: object) -> Usage | None:
     """`usage` of chat, completions and Responses, and of those who speak like them.
 
-    DeepSeek names its cache hits `prompt_cache_hit_tokens`, Moonshot `cached_tokens`. Where the total says that
+    DeepSeek names its cache hits `prompt_cache_hit_tokens`, Moonshot `cached_tokens`, xAI
+    `cached_prompt_text_tokens`. Where the total says that
     reasoning was counted beside the completion (xAI), it is added.
     """
     usage = an_object(value)
@@ -31,7 +32,8 @@ def openai_usage(value: object) -> Usage | None:
 
 def _openai_cached(usage: Object) -> int | None:
     details = an_object(usage.get("prompt_tokens_details") or usage.get("input_tokens_details"))
-    return first_count(details.get("cached_tokens"), usage.get("prompt_cache_hit_tokens"), usage.get("cached_tokens"))
+    names = ("prompt_cache_hit_tokens", "cached_tokens", "cached_prompt_text_tokens")
+    return first_count(details.get("cached_tokens"), *map(usage.get, names))
 
 
 def anthropic_usage(value: object) -> Usage | None:
