@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 import msgspec
 
@@ -145,7 +146,8 @@ def _gemini(question: Question) -> tuple[str, dict[str, Any]]:
     }
     known = {key: value for key, value in settings.items() if value is not None}
     system = None if question.system is None else {"parts": [{"text": question.system}]}
-    return f"/v1beta/models/{question.model.removeprefix('models/')}:{call}", {
+    model = quote(question.model.removeprefix("models/"), safe="")
+    return f"/v1beta/models/{model}:{call}", {
         "contents": [{"role": "user", "parts": [{"text": question.prompt}]}],
         "systemInstruction": system,
         "generationConfig": known or None,

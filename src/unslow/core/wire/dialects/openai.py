@@ -72,11 +72,12 @@ _decode = msgspec.json.Decoder(_Frame).decode
 class OpenAiReader:
     """Reads one stream of chat or text completions."""
 
-    __slots__ = ("_counted_tokens", "_named", "_reasoned", "_uncounted")
+    __slots__ = ("_counted_tokens", "_counts", "_named", "_reasoned", "_uncounted")
 
     def __init__(self, *, counting: bool = True) -> None:
         self._named = False  # the model's name has been told
         self._uncounted = not counting  # tokens came without usage: a total says nothing about one frame any more
+        self._counts = False  # a token frame brought its own count
         self._counted_tokens = 0  # visible tokens that frames so far accounted for
         self._reasoned = False
 
@@ -143,10 +144,11 @@ class OpenAiReader:
         if at is not None and not self._uncounted and tokens is not None:
             usage = _replace(usage, source=CountSource.USAGE_DELTA)
             deltas[at] = _replace(deltas[at], tokens=tokens, usage=usage, server=server)
+            self._counts = True
             return deltas
         if at is not None:
             self._uncounted = True
-        elif self._counted_tokens and not self._uncounted:
+        elif self._counts and not self._uncounted:
             usage = _replace(usage, source=CountSource.USAGE_DELTA)
         return _with_usage(deltas, usage, server)
 
