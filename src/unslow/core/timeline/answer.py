@@ -1,11 +1,22 @@
-"""From stamps of an answer to its spans: the one place that turns chunks into wait, thinking, decode and drain."""
+"""From stamps of an answer to its spans: the one place that turns chunks into wait, thinking, decode and drain.
+
+Theory of operation. An answer is cut at four moments: the last byte sent, the first byte back, the first token, the
+first token that the reader sees, and the last token. Stamps come from different places (a socket, the kernel, a
+parser), so a cut never lies before the one it follows, nor outside [sent, end]: spans stay in order and apart.
+
+The time after the last token is `drain`, delivery of what was already generated, unless the answer was cut off before
+it said that it was over: then its reader was still waiting for a token, and the phase goes on to the end.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from unslow.core.timeline.facts import ServerTimings
-from unslow.core.timeline.record import OUTPUT_KINDS, TOKEN_KINDS, Chunks, Hop, Phase, Source, Span
+from unslow.core.timeline.record import OUTPUT_KINDS, TOKEN_KINDS, ChunkKind, Chunks, Hop, Phase, Source, Span
+
+OVER_KINDS = frozenset((ChunkKind.USAGE, ChunkKind.DONE, ChunkKind.ERROR))
+"""Kinds that come when nothing more will be generated."""
 
 
 def answer_spans(
@@ -16,55 +27,91 @@ def answer_spans(
     end_ns: int,
     chunks: Chunks,
     attempt: int = 0,
+    cut_off: bool = False,
 ) -> tuple[Span, ...]:
     """Spans from the last byte sent to the end, as `party` measured them.
 
     wait [sent, first byte) and, where bytes came before tokens, [first byte, first token); thinking [first reasoning
     token, first output token); decode [first output token, last token); drain [last token or first byte, end).
+    A stream without tokens is waited for until it says that it is over. `cut_off` says that the answer did not come to
+    its end (failed or aborted): without an end mark its last phase then lasts to `end_ns`.
     """
-    cuts = list(_cuts(sent_ns, first_byte_ns, end_ns, chunks))
-    spans = []
-    for (phase, start), (_, end) in zip(cuts, [*cuts[1:], (Phase.DRAIN, end_ns)], strict=True):
-        if end > start or phase is Phase.WAIT:
-            spans.append(Span(phase, party, start, max(start, end), attempt=attempt))
+    cuts = [*_cuts(sent_ns, first_byte_ns, chunks, cut_off=cut_off), (Phase.DRAIN, end_ns)]
+    spans, start = [], sent_ns
+    for n, (phase, _) in enumerate(cuts[:-1]):
+        end = max(start, min(end_ns, cuts[n + 1][1]))
+        if end > start or n == 0:  # the first wait always stands: its end is the first byte
+            spans.append(Span(phase, party, start, end, attempt=attempt))
+        start = end
     return tuple(spans)
 
 
-def _cuts(sent_ns: int, first_byte_ns: int | None, end_ns: int, chunks: Chunks) -> Iterator[tuple[Phase, int]]:
+def _cuts(sent_ns: int, first_byte_ns: int | None, chunks: Chunks, *, cut_off: bool) -> Iterator[tuple[Phase, int]]:
+    """Phases and when each starts; each lasts until the next one."""
     yield Phase.WAIT, sent_ns
     if first_byte_ns is None:
         return
-    pairs = list(zip(chunks.kind, chunks.arrival_ns, strict=True))
-    first = next((t for kind, t in pairs if kind in TOKEN_KINDS), None)
+    first = first_ns(chunks, TOKEN_KINDS)
     if first is None:
-        yield Phase.DRAIN, first_byte_ns
+        yield from _without_tokens(first_byte_ns, chunks, cut_off=cut_off)
         return
-    shown = next((t for kind, t in pairs if kind in OUTPUT_KINDS), None)
-    last = max(t for kind, t in pairs if kind in TOKEN_KINDS)
-    if chunks.beyond is not None and chunks.beyond.last_token_ns is not None:
-        last = chunks.beyond.last_token_ns
-    if first > first_byte_ns:
-        yield Phase.WAIT, first_byte_ns
-    if shown is None:
-        yield Phase.THINKING, first
-    else:
-        if shown > first:
-            yield Phase.THINKING, first
+    yield Phase.WAIT, first_byte_ns
+    shown = first_ns(chunks, OUTPUT_KINDS)
+    yield Phase.THINKING, first
+    if shown is not None:
         yield Phase.DECODE, shown
-    if end_ns > last:
-        yield Phase.DRAIN, last
+    if _is_over(chunks) or not cut_off:
+        yield Phase.DRAIN, last_ns(chunks) or first
+
+
+def _without_tokens(first_byte_ns: int, chunks: Chunks, *, cut_off: bool) -> Iterator[tuple[Phase, int]]:
+    over = first_ns(chunks, OVER_KINDS)
+    if over is not None or cut_off:
+        yield Phase.WAIT, first_byte_ns
+    if over is not None or not cut_off:
+        yield Phase.DRAIN, first_byte_ns if over is None else over
+
+
+def first_ns(chunks: Chunks, kinds: frozenset[ChunkKind]) -> int | None:
+    """Arrival of the first chunk of these kinds (all tokens, or all output), kept or not; None for none."""
+    kept = next((t for t, kind in zip(chunks.arrival_ns, chunks.kind, strict=True) if kind in kinds), None)
+    if kept is not None or chunks.beyond is None:
+        return kept
+    if kinds == TOKEN_KINDS:
+        return chunks.beyond.first_token_ns
+    return chunks.beyond.first_output_ns if kinds == OUTPUT_KINDS else None
+
+
+def last_ns(chunks: Chunks) -> int | None:
+    """Arrival of the last chunk that carried tokens, kept or not; None for none."""
+    if chunks.beyond is not None and chunks.beyond.last_token_ns is not None:
+        return chunks.beyond.last_token_ns
+    pairs = zip(reversed(chunks.arrival_ns), reversed(chunks.kind), strict=True)
+    return next((t for t, kind in pairs if kind in TOKEN_KINDS), None)
+
+
+def _is_over(chunks: Chunks) -> bool:
+    beyond = chunks.beyond.kinds if chunks.beyond else {}
+    return any(kind in OVER_KINDS for kind in (*chunks.kind, *beyond))
 
 
 def reported_spans(
-    hop: Hop, server: ServerTimings, *, sent_ns: int, first_token_ns: int, attempt: int = 0
+    hop: Hop, server: ServerTimings, *, sent_ns: int, first_token_ns: int, attempt: int = 0, whole: bool = False
 ) -> tuple[Span, ...]:
     """Place reported durations inside the wait, ending at the first token: load, queue, then prefill.
 
     A report says how long, not when: the stretch is laid back from the first token and cut at `sent_ns`. A model's
-    load is time in the queue for the request that waits for it.
+    load is time in the queue for the request that waits for it. Of an answer that came as a `whole`, not streamed,
+    generation lies in the wait as well: give its first byte as `first_token_ns`, and decode ends there.
     """
     queue = (server.load_ns or 0) + (server.queue_ns or 0)
-    prefill_start = max(sent_ns, first_token_ns - (server.prefill_ns or 0))
-    queue_start = max(sent_ns, prefill_start - queue)
-    parts = ((Phase.QUEUE, queue_start, prefill_start), (Phase.PREFILL, prefill_start, first_token_ns))
-    return tuple(Span(p, hop, a, b, Source.REPORTED, attempt) for p, a, b in parts if b > a)
+    lengths = [(Phase.PREFILL, server.prefill_ns or 0), (Phase.QUEUE, queue)]
+    if whole:
+        lengths.insert(0, (Phase.DECODE, server.decode_ns or 0))
+    spans, end = [], first_token_ns
+    for phase, length in lengths:
+        start = max(sent_ns, end - length)
+        if start < end:
+            spans.append(Span(phase, hop, start, end, Source.REPORTED, attempt))
+            end = start
+    return tuple(reversed(spans))

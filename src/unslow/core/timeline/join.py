@@ -1,24 +1,52 @@
-"""Timelines that several parties took of one exchange, joined on the outermost party's clock."""
+"""Timelines that several parties took of one exchange, joined on the outermost party's clock.
+
+Theory of operation. Parties are placed from the outside in, each by the best that is known:
+
+1. A party that shares a clock with one already placed maps exactly onto that one, and inherits its error.
+2. Any other is placed by causality inside the party just outside of it: what an inner party did lies between the
+   outer one's last byte sent and its end. It is centred there, and half the slack is the error (RFC 5905's assumption
+   of equal ways), added to the error of the party that it was placed in.
+
+A duration that several parties pass on from one report stands once, as the innermost party tells it. Facts about the
+exchange that an outer party does not know are taken from the next inner one; facts about a party's own connection
+(addresses, TLS, HTTP version) are that party's alone.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import msgspec
 
 from unslow.core.timeline.facts import Facts
 from unslow.core.timeline.metrics import sent_ns
-from unslow.core.timeline.record import Clock, Hop, Span, Timeline
+from unslow.core.timeline.record import Clock, Hop, Source, Span, Timeline
 
 _HOP_ORDER = {hop: n for n, hop in enumerate(Hop)}
+
+SHARED_FACTS = (
+    *("dialect", "finish_reason", "model", "model_answered", "request_id", "retries", "server"),
+    *("stream", "upstream", "usage"),
+)
+"""Facts about the exchange, whoever noted them."""
+
+
+class _Placed(NamedTuple):
+    """A party and how its offsets map onto the outermost party's axis."""
+
+    party: Timeline
+    shift_ns: int
+    error_ns: int
+
+    @property
+    def clock(self) -> Clock:
+        """The party's clock on that axis."""
+        return Clock(self.party.clock.id, self.party.clock.offset_ns + self.shift_ns, self.error_ns)
 
 
 def join(timelines: Iterable[Timeline]) -> Timeline:
     """Join Timelines of one trace into the outermost party's, with the others' spans mapped onto its axis.
-
-    Parties that share a clock map exactly. Others are placed by causality: what an inner party did lies between the
-    outer one's last byte sent and its end, so it is centred there and half the slack is the error (RFC 5905's
-    assumption of equal ways). Facts that the outer party does not know are taken from the next inner one.
 
     Raises ValueError for no Timelines, or for more than one trace.
     """
@@ -28,30 +56,49 @@ def join(timelines: Iterable[Timeline]) -> Timeline:
     if len({t.trace_id for t in parties}) > 1:
         raise ValueError("these Timelines belong to more than one trace")
     outer = parties[0]
-    spans, clocks, facts = list(outer.spans), list(outer.clocks), outer.facts
+    placed = [_Placed(outer, 0, 0)]
+    spans, facts = list(outer.spans), outer.facts
     for inner in parties[1:]:
-        clock = clock_of(outer, inner)
-        clocks.append(clock)
-        spans += [_moved(span, clock.offset_ns) for span in inner.spans]
+        placed.append(_place(placed, inner))
+        spans = _with(spans, [_moved(span, placed[-1].shift_ns) for span in inner.spans])
         facts = _filled(facts, inner.facts)
-    return msgspec.structs.replace(outer, spans=tuple(spans), clocks=tuple(clocks), facts=facts)
+    clocks = (*outer.clocks, *(p.clock for p in placed[1:]))
+    return msgspec.structs.replace(outer, spans=tuple(spans), clocks=clocks, facts=facts)
 
 
 def clock_of(outer: Timeline, inner: Timeline) -> Clock:
-    """How offsets of `inner` map onto `outer`'s axis."""
-    if outer.clock.id == inner.clock.id != "unknown":
-        return Clock(inner.clock.id, outer.clock.offset_ns - inner.clock.offset_ns, 0)
-    start = sent_ns(outer) or 0
-    slack = max(0, (outer.end_ns - start) - inner.end_ns)
-    return Clock(inner.clock.id, start + slack // 2, slack - slack // 2)
+    """Where `inner`'s clock lies on `outer`'s axis, and by how much that can be wrong."""
+    return _place([_Placed(outer, 0, 0)], inner).clock
+
+
+def _place(placed: list[_Placed], inner: Timeline) -> _Placed:
+    for known in placed:
+        if known.party.clock.id == inner.clock.id != "unknown":
+            shift = known.shift_ns + known.party.clock.offset_ns - inner.clock.offset_ns
+            return _Placed(inner, shift, known.error_ns)
+    around = placed[-1]
+    start = sent_ns(around.party) or 0
+    slack = around.party.end_ns - start - inner.end_ns
+    half = max(0, slack) // 2
+    error = max(0, slack) - half if slack >= 0 else -slack  # longer than the window: wrong by at least the excess
+    return _Placed(inner, around.shift_ns + start + half, around.error_ns + error)
 
 
 def _moved(span: Span, by_ns: int) -> Span:
     return msgspec.structs.replace(span, start_ns=span.start_ns + by_ns, end_ns=span.end_ns + by_ns)
 
 
+def _with(outer: list[Span], inner: list[Span]) -> list[Span]:
+    """Both parties' spans; where both speak of one hop, a report stands once and attempts are numbered on."""
+    told = {(s.hop, s.source) for s in inner if s.source is not Source.MEASURED}
+    kept = [s for s in outer if (s.hop, s.source) not in told]
+    hops = {s.hop for s in inner}
+    taken = {hop: max((s.attempt for s in kept if s.hop == hop), default=-1) + 1 for hop in hops}
+    return kept + [msgspec.structs.replace(s, attempt=s.attempt + taken[s.hop]) for s in inner]
+
+
 def _filled(facts: Facts, inner: Facts) -> Facts:
-    """Take what is unknown (still at its default) from the inner party."""
-    known = msgspec.structs.asdict(inner)
-    blank = {k: v for k, v in known.items() if getattr(facts, k) in (None, (), {}) and v not in (None, (), {})}
-    return msgspec.structs.replace(facts, **blank)
+    """Take what is unknown about the exchange from the inner party, and its notes after ours."""
+    known = {name: getattr(inner, name) for name in SHARED_FACTS if getattr(facts, name) is None}
+    notes = (*facts.notes, *(note for note in inner.notes if note not in facts.notes))
+    return msgspec.structs.replace(facts, notes=notes, **known)

@@ -40,6 +40,8 @@ def load_line(line: bytes, *, file: str = "", number: int | None = None) -> Time
         raise EvidenceError(f"not a Timeline: {error}", file=file, offset=number) from error
     except UnicodeDecodeError as error:
         raise EvidenceError("not UTF-8 text", file=file, offset=number) from error
+    except RecursionError as error:
+        raise EvidenceError("not a Timeline: nested too deep", file=file, offset=number) from error
     if found := problems(timeline):
         raise EvidenceError(f"not a valid Timeline: {found[0]}", file=file, offset=number)
     return timeline

@@ -6,6 +6,7 @@ Definitions (all in nanoseconds from an *origin*, see `Origin`):
   content, tool). TTFOT: first token that the reader sees (content, tool). A role-only or empty delta is no token.
 - ICL: gaps between chunks that carry tokens. TPOT = (e2e - TTFT)/(n - 1), as the industry prints it.
   TPOT* = (t_last - t_first)/(n - n_first_chunk), unknown where the first chunk's count is unknown. NTPOT = e2e/n.
+  In the first two n counts tokens received: reasoning that a provider keeps to itself comes before TTFT, not after it.
 - Burst index: the share of ICL gaps below a tenth of their mean (buffering: TTFT up while the gaps fall).
 - Fluidity index (Etalon, arXiv:2407.07000): the share of tokens that meet their deadlines, slack carried over.
 """
@@ -20,7 +21,8 @@ from typing import TypeVar
 
 import msgspec
 
-from unslow.core.timeline.record import OUTPUT_KINDS, TOKEN_KINDS, ChunkKind, Phase, Source, Timeline
+from unslow.core.timeline.answer import first_ns, last_ns
+from unslow.core.timeline.record import OUTPUT_KINDS, TOKEN_KINDS, ChunkKind, Chunks, Phase, Source, Timeline
 
 BURST_RATIO = 0.1
 """A gap below this share of the mean gap is near zero."""
@@ -57,36 +59,47 @@ class Metrics(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def metrics(timeline: Timeline, origin: Origin = Origin.START) -> Metrics | None:
-    """Derive the metrics; None where the Timeline does not know the origin asked for."""
+    """Derive the metrics; None where the Timeline does not know the origin asked for.
+
+    What came before the origin (an answer that starts while the request is still being sent) is unknown as a latency.
+    """
     zero = origin_ns(timeline, origin)
     if zero is None:
         return None
-    chunks = timeline.chunks
-    first = first_of(timeline, TOKEN_KINDS)
-    last = last_token_ns(timeline)
-    gaps = icl_ns(timeline)
-    n = timeline.facts.usage.completion_tokens if timeline.facts.usage else None
-    e2e = timeline.end_ns - zero
-    ttft = None if first is None else chunks.arrival_ns[first] - zero
+    chunks, gaps = timeline.chunks, icl_ns(timeline)
+    first, last = first_ns(chunks, TOKEN_KINDS), last_ns(chunks)
+    usage = timeline.facts.usage
+    n, received = usage.completion_tokens if usage else None, received_tokens(timeline)
+    e2e, ttft = timeline.end_ns - zero, _since(first, zero)
     return Metrics(
         origin=origin,
         e2e_ns=e2e,
         ttfb_ns=_since(first_byte_ns(timeline), zero),
-        ttfe_ns=_since(_arrival(timeline, frozenset(ChunkKind) - {ChunkKind.KEEPALIVE}), zero),
+        ttfe_ns=_since(_first_event_ns(chunks), zero),
         ttft_ns=ttft,
-        ttfot_ns=_since(_arrival(timeline, OUTPUT_KINDS), zero),
+        ttfot_ns=_since(first_ns(chunks, OUTPUT_KINDS), zero),
         icl_p50_ns=quantile(gaps, 0.5),
         icl_p95_ns=quantile(gaps, 0.95),
         icl_max_ns=_widest(timeline, gaps),
-        tpot_ns=(e2e - ttft) / (n - 1) if n is not None and n > 1 and ttft is not None else None,
-        tpot_star_ns=_tpot_star(timeline, first, last, n),
+        tpot_ns=(e2e - ttft) / (received - 1) if received is not None and received > 1 and ttft is not None else None,
+        tpot_star_ns=_tpot_star(chunks, first, last, received),
         ntpot_ns=e2e / n if n else None,
         burst_ratio=burst_ratio(gaps),
         send_lag_ns=_send_lag(timeline),
         completion_tokens=n,
-        ttft_error_ns=None if first is None or not chunks.error_ns else chunks.error_ns[first],
-        last_token_error_ns=_last_error(timeline),
+        ttft_error_ns=_error_at(chunks, first),
+        last_token_error_ns=_error_at(chunks, last),
     )
+
+
+def received_tokens(timeline: Timeline) -> int | None:
+    """Tokens that came over the wire: those generated, without reasoning that the provider kept to itself."""
+    usage, chunks = timeline.facts.usage, timeline.chunks
+    if usage is None or usage.completion_tokens is None:
+        return None
+    seen = {*chunks.kind, *(chunks.beyond.kinds if chunks.beyond else ())}
+    hidden = 0 if ChunkKind.REASONING in seen else usage.reasoning_tokens or 0
+    return max(0, usage.completion_tokens - hidden)
 
 
 def origin_ns(timeline: Timeline, origin: Origin) -> int | None:
@@ -105,25 +118,16 @@ def sent_ns(timeline: Timeline) -> int | None:
 
 
 def first_byte_ns(timeline: Timeline) -> int | None:
-    """When the first byte of the answer came: the end of the first measured, winning `wait` of the party."""
+    """When the first byte of the answer came: the end of the first measured, winning `wait` of the party.
+
+    Never after its first chunk: stamps of the two may come from different places.
+    """
+    chunks = timeline.chunks
     waits = [s for s in timeline.spans if s.phase is Phase.WAIT and s.won and s.hop == timeline.party]
     measured = [s for s in waits if s.source is Source.MEASURED]
-    if not measured or (timeline.facts.status is None and not timeline.chunks):
+    if not measured or (timeline.facts.status is None and not chunks):
         return None
-    return min(measured, key=lambda s: s.start_ns).end_ns
-
-
-def first_of(timeline: Timeline, kinds: frozenset[ChunkKind]) -> int | None:
-    """Index of the first kept chunk of these kinds."""
-    return next((n for n, kind in enumerate(timeline.chunks.kind) if kind in kinds), None)
-
-
-def last_token_ns(timeline: Timeline) -> int | None:
-    """Arrival of the last chunk that carried tokens, kept or not."""
-    chunks = timeline.chunks
-    if chunks.beyond is not None and chunks.beyond.last_token_ns is not None:
-        return chunks.beyond.last_token_ns
-    return max((t for t, k in zip(chunks.arrival_ns, chunks.kind, strict=True) if k in TOKEN_KINDS), default=None)
+    return min([min(measured, key=lambda s: (s.start_ns, s.end_ns)).end_ns, *chunks.arrival_ns[:1]])
 
 
 def icl_ns(timeline: Timeline) -> list[int]:
@@ -155,47 +159,52 @@ def burst_ratio(gaps: list[int]) -> float | None:
     return sum(gap < limit or gap == 0 for gap in gaps) / len(gaps)
 
 
-def fluidity(timeline: Timeline, *, ttft_target_ns: int, tpot_target_ns: int) -> float | None:
-    """Share of token chunks that arrive by their deadline; time saved early is slack for later ones.
+def fluidity(
+    timeline: Timeline, *, ttft_target_ns: int, tpot_target_ns: int, origin: Origin = Origin.START
+) -> float | None:
+    """Share of tokens that arrive by their deadline; time saved early is slack for later ones.
 
-    The first chunk is due at `ttft_target_ns`, each next one `tpot_target_ns` after the last one's deadline; a miss
-    moves the deadlines to the late arrival. None without token chunks.
+    The first token is due `ttft_target_ns` after the origin, each next one `tpot_target_ns` after the one before; a
+    miss moves the deadlines to the late arrival. A chunk of n tokens delivers n deadlines at once (one where its count
+    is unknown). None without kept token chunks, or where the origin is unknown.
     """
-    chunks = timeline.chunks
-    stamps = [t for t, k in zip(chunks.arrival_ns, chunks.kind, strict=True) if k in TOKEN_KINDS]
-    if not stamps:
+    chunks, zero = timeline.chunks, origin_ns(timeline, origin)
+    columns = zip(chunks.arrival_ns, chunks.kind, chunks.tokens, strict=True)
+    tokens = [(stamp, n or 1) for stamp, kind, n in columns if kind in TOKEN_KINDS]
+    if not tokens or zero is None:
         return None
-    met, due = 0, ttft_target_ns
-    for stamp in stamps:
-        if stamp <= due:
-            met += 1
-        else:
-            due = stamp
-        due += tpot_target_ns
-    return met / len(stamps)
+    met, due = 0, zero + ttft_target_ns
+    for stamp, n in tokens:
+        late = stamp > due
+        met += n - late
+        due = (stamp if late else due) + n * tpot_target_ns
+    return met / sum(n for _, n in tokens)
 
 
-def _arrival(timeline: Timeline, kinds: frozenset[ChunkKind]) -> int | None:
-    n = first_of(timeline, kinds)
-    return None if n is None else timeline.chunks.arrival_ns[n]
+def _first_event_ns(chunks: Chunks) -> int | None:
+    """Arrival of the first kept chunk that is an event: a comment, which keeps the connection alive, is none."""
+    pairs = zip(chunks.arrival_ns, chunks.kind, strict=True)
+    return next((t for t, kind in pairs if kind is not ChunkKind.KEEPALIVE), None)
 
 
 def _since(value: int | None, zero: int) -> int | None:
-    return None if value is None else value - zero
+    return None if value is None or value < zero else value - zero
 
 
 def _widest(timeline: Timeline, gaps: list[int]) -> int | None:
     beyond = timeline.chunks.beyond
-    return max([*gaps, beyond.max_gap_ns] if beyond else gaps, default=None)
+    unkept = [beyond.max_gap_ns] if beyond and beyond.last_token_ns is not None else []
+    return max([*gaps, *unkept], default=None)
 
 
-def _tpot_star(timeline: Timeline, first: int | None, last: int | None, n: int | None) -> float | None:
+def _tpot_star(chunks: Chunks, first: int | None, last: int | None, n: int | None) -> float | None:
     if first is None or last is None or n is None:
         return None
-    n_first = timeline.chunks.tokens[first]
-    if n_first is None or n <= n_first:
+    columns = zip(chunks.kind, chunks.tokens, strict=True)
+    n_first = next((tokens for kind, tokens in columns if kind in TOKEN_KINDS), None)
+    if n_first is None or n <= n_first or last <= first:
         return None
-    return (last - timeline.chunks.arrival_ns[first]) / (n - n_first)
+    return (last - first) / (n - n_first)
 
 
 def _send_lag(timeline: Timeline) -> int | None:
@@ -203,9 +212,9 @@ def _send_lag(timeline: Timeline) -> int | None:
     return None if sent is None or timeline.scheduled_ns is None else sent - timeline.scheduled_ns
 
 
-def _last_error(timeline: Timeline) -> int | None:
-    chunks = timeline.chunks
-    if not chunks.error_ns or (chunks.beyond and chunks.beyond.last_token_ns is not None):
+def _error_at(chunks: Chunks, stamp: int | None) -> int | None:
+    """The stamp error of the kept token chunk that arrived at `stamp`; the widest where several did."""
+    if not chunks.error_ns or stamp is None:
         return None
-    errors = [e for e, k in zip(chunks.error_ns, chunks.kind, strict=True) if k in TOKEN_KINDS]
-    return errors[-1] if errors else None
+    columns = zip(chunks.arrival_ns, chunks.kind, chunks.error_ns, strict=True)
+    return max((e for t, kind, e in columns if t == stamp and kind in TOKEN_KINDS), default=None)

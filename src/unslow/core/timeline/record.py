@@ -9,6 +9,7 @@ latencies and the ledger are derived (`metrics.py`, `ledger.py`), never stored. 
 from __future__ import annotations
 
 import itertools
+import math
 from enum import StrEnum
 
 import msgspec
@@ -119,6 +120,7 @@ class Beyond(msgspec.Struct, frozen=True, omit_defaults=True):
     """Sums over the chunks that were seen but not kept (a gateway keeps a bounded number).
 
     `max_gap_ns` is the widest gap between any two chunks beyond the kept ones, the one to the last kept included.
+    `first_token_ns`, `first_output_ns` and `last_token_ns` are of chunks beyond; None where no such chunk was there.
     """
 
     count: int
@@ -128,6 +130,8 @@ class Beyond(msgspec.Struct, frozen=True, omit_defaults=True):
     last_token_ns: int | None = None
     max_gap_ns: int = 0
     tokens: int | None = None
+    first_token_ns: int | None = None
+    first_output_ns: int | None = None
 
 
 class Chunks(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -203,24 +207,34 @@ class Timeline(msgspec.Struct, frozen=True, omit_defaults=True):
 def problems(timeline: Timeline) -> list[str]:
     """What makes a Timeline invalid, one line each; empty for a valid one."""
     found = []
+    if not 1 <= timeline.schema_version <= SCHEMA_VERSION:
+        found.append(f"schema_version {timeline.schema_version} is not known")
+    if not math.isfinite(timeline.started_at):
+        found.append("started_at is not finite")
     if timeline.end_ns < 0:
         found.append("end_ns is negative")
     if (timeline.scheduled_ns or 0) > 0:
         found.append("scheduled_ns is after the start")
     found += [f"{s.phase} of {s.hop} ends before it starts" for s in timeline.spans if s.end_ns < s.start_ns]
+    if any(s.attempt < 0 for s in timeline.spans):
+        found.append("an attempt is negative")
     found += _overlaps(timeline.spans)
     found += _column_problems(timeline.chunks)
     return found
 
 
 def _overlaps(spans: tuple[Span, ...]) -> list[str]:
+    """Spans of one hop, attempt and source that share time; a span without length shares none."""
     found = []
-    ordered = sorted(spans, key=lambda s: (s.hop, s.attempt, s.source, s.start_ns, s.end_ns))
+    ordered = sorted((s for s in spans if s.end_ns > s.start_ns), key=lambda s: (*_series(s), s.start_ns, s.end_ns))
     for a, b in itertools.pairwise(ordered):
-        same = (a.hop, a.attempt, a.source) == (b.hop, b.attempt, b.source)
-        if same and b.start_ns < a.end_ns and b.end_ns > b.start_ns:
+        if _series(a) == _series(b) and b.start_ns < a.end_ns:
             found.append(f"{a.phase} and {b.phase} of {a.hop} overlap (attempt {a.attempt}, {a.source})")
     return found
+
+
+def _series(span: Span) -> tuple[Hop, int, Source]:
+    return (span.hop, span.attempt, span.source)
 
 
 def _column_problems(chunks: Chunks) -> list[str]:
@@ -230,6 +244,11 @@ def _column_problems(chunks: Chunks) -> list[str]:
     found += [f"column {name} has {len(column)} entries, not {n}" for name, column in columns if len(column) != n]
     if chunks.error_ns and len(chunks.error_ns) != n:
         found.append(f"column error_ns has {len(chunks.error_ns)} entries, not {n}")
-    if any(b < a for a, b in zip(chunks.arrival_ns, chunks.arrival_ns[1:], strict=False)):
+    if any(b < a for a, b in itertools.pairwise(chunks.arrival_ns)):
         found.append("chunks are not in order of arrival")
+    counts = [*chunks.size_bytes, *chunks.tokens, *chunks.error_ns]
+    if chunks.beyond is not None:
+        counts += [chunks.beyond.count, chunks.beyond.size_bytes, *chunks.beyond.kinds.values()]
+    if any((count or 0) < 0 for count in counts):
+        found.append("a count, size or error of chunks is negative")
     return found
