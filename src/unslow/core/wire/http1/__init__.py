@@ -11,11 +11,12 @@ from unslow.core.wire.http1.body import (
     chunk,
     upload_body,
 )
-from unslow.core.wire.http1.grammar import Field
+from unslow.core.wire.http1.grammar import HOP_BY_HOP, Field, end_to_end, write_fields
 from unslow.core.wire.http1.request import RequestHead, read_request_head, stray_line_end
 from unslow.core.wire.http1.response import ResponseHead, read_response_head, reason
 
 __all__ = [
+    "HOP_BY_HOP",
     "Body",
     "ChunkedAnswer",
     "ChunkedUpload",
@@ -27,9 +28,11 @@ __all__ = [
     "UntilClose",
     "answer_body",
     "chunk",
+    "end_to_end",
     "read_request_head",
     "read_response_head",
     "reason",
     "stray_line_end",
     "upload_body",
+    "write_fields",
 ]

@@ -1,0 +1,210 @@
+"""An answer on its way from an upstream to a client.
+
+Theory of operation. Bytes of the head are held until it is whole, read strictly, rebuilt and written with whatever
+of the body came along. From then on each read costs: framing (llhttp for chunked bodies, a counter for others), one
+write to the client, and then a look at what it carried. Framing comes before the write, so that a broken or
+over-long body never goes on; the look comes after it. Nothing is armed: `last_ns` is all that a time-out needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from unslow.core.wire.http1 import Body, ResponseHead, UntilClose, answer_body, read_response_head
+from unslow.errors import RemoteProtocolError
+from unslow.serve.gateway.headers import answer_head
+from unslow.serve.gateway.ledger import LedgerComment
+from unslow.serve.gateway.observer import Observer, observer_for
+
+if TYPE_CHECKING:
+    from unslow.serve.gateway.exchange import Exchange
+    from unslow.serve.gateway.upstream import UpstreamConnection
+
+MAX_HEAD_BYTES = 64 << 10
+MAX_SAMPLE_BYTES = 256 << 10
+"""An answer that was not streamed is kept up to this size, to read what it says of itself (usage, timings)."""
+
+
+class Answer:
+    """The answer to one request as sent on one connection."""
+
+    __slots__ = (
+        "_body", "_held", "_ledger", "_write", "connection", "dechunk", "exchange", "first_byte_ns", "head", "last_ns",
+        "observer", "reusable", "sample", "size_bytes", "tunnel",
+    )  # fmt: skip
+
+    def __init__(self, exchange: Exchange, connection: UpstreamConnection, write: Callable[[bytes], None]) -> None:
+        self.exchange, self.connection, self._write = exchange, connection, write
+        self._held = b""
+        self._body: Body | None = None
+        self._ledger: LedgerComment | None = None
+        self.head: ResponseHead | None = None
+        self.first_byte_ns = self.last_ns = self.size_bytes = 0
+        self.observer: Observer | None = None
+        self.sample: list[bytes] | None = None
+        self.dechunk = self.tunnel = False
+        self.reusable = False
+
+    def received(self, data: bytes, now_ns: int) -> None:
+        """Bytes from the upstream."""
+        body = self._body
+        if body is None:
+            self._head_bytes(data, now_ns)
+            return
+        self.last_ns = now_ns
+        self.size_bytes += len(data)
+        try:
+            pieces = body.feed(data)
+        except RemoteProtocolError as error:
+            self.exchange.answer_broken(str(error))
+            return
+        if self._ledger is not None or self.dechunk or body.surplus:
+            self._write(self._rewritten(body, pieces, now_ns))
+        else:
+            self._write(data)
+        self._look(pieces, now_ns)
+        if body.done:
+            self._ended(body, now_ns)
+
+    # -- the head
+
+    def _head_bytes(self, data: bytes, now_ns: int) -> None:
+        self.last_ns = now_ns
+        self.first_byte_ns = self.first_byte_ns or now_ns
+        if self.tunnel:
+            self._write(data)
+            return
+        data = self._held + data
+        self._held = b""
+        while self.head is None:
+            end = data.find(b"\r\n\r\n")
+            if end < 0:
+                self._hold(data)
+                return
+            try:
+                head = read_response_head(data[: end + 2])
+            except RemoteProtocolError as error:
+                self.exchange.answer_broken(str(error))
+                return
+            data = data[end + 4 :]
+            if head.status >= 200 or head.status == 101:
+                self.head = head
+        self._started(self.head, data, now_ns)
+
+    def _hold(self, data: bytes) -> None:
+        if data[:7] != b"HTTP/1."[: len(data)]:
+            self.exchange.answer_broken("sent something that is no HTTP answer")
+        elif len(data) > MAX_HEAD_BYTES:
+            self.exchange.answer_broken(f"sent a head of more than {MAX_HEAD_BYTES} bytes")
+        else:
+            self._held = data
+
+    def _started(self, head: ResponseHead, rest: bytes, now_ns: int) -> None:
+        """The head is whole: send it on, with the part of the body that came along."""
+        exchange = self.exchange
+        if head.status == 101:
+            self._switch(head, rest)
+            return
+        body = self._body = answer_body(head, exchange.head.method)
+        self._choose_look(head)
+        framing = self._framing(head, body)
+        out = answer_head(head, keyed=exchange.keyed, ours=exchange.answer_fields(now_ns), framing=framing)
+        pieces: list[bytes] = []
+        if rest:
+            self.size_bytes += len(rest)
+            try:
+                pieces = body.feed(rest)
+            except RemoteProtocolError as error:
+                self.exchange.answer_broken(str(error))
+                return
+        exchange.head_is_out = True
+        if self._ledger is not None or self.dechunk or body.surplus:
+            rest = self._rewritten(body, pieces, now_ns)
+        self._write(out + rest)
+        self._look(pieces, now_ns)
+        if body.done:
+            self._ended(body, now_ns)
+
+    def _switch(self, head: ResponseHead, rest: bytes) -> None:
+        """101: from here on bytes go both ways as they are (RFC 9110, section 7.8)."""
+        exchange = self.exchange
+        if exchange.head.upgrade is None:
+            exchange.answer_broken("switched protocols without being asked to")
+            return
+        upgrade = head.get(b"upgrade") or exchange.head.upgrade
+        framing = b"connection: upgrade\r\nupgrade: %b\r\n" % upgrade
+        out = answer_head(head, keyed=exchange.keyed, ours=exchange.answer_fields(self.last_ns), framing=framing)
+        self.tunnel = exchange.head_is_out = True
+        self._write(out + rest)
+        exchange.tunnel_open()
+
+    def _framing(self, head: ResponseHead, body: Body) -> bytes:
+        """Field lines that frame the body for this client (RFC 9112, section 6)."""
+        exchange = self.exchange
+        if isinstance(body, UntilClose):
+            exchange.keep_client = False
+        keep = exchange.may_keep_client()
+        connection = b"" if keep else b"connection: close\r\n"
+        if head.chunked:
+            self.dechunk = not exchange.head.minor
+            return connection if self.dechunk else connection + b"transfer-encoding: chunked\r\n"
+        return connection if head.length is None else connection + b"content-length: %d\r\n" % head.length
+
+    # -- what it carries
+
+    def _choose_look(self, head: ResponseHead) -> None:
+        """Streams are observed, other bodies sampled; compressed ones are not looked into."""
+        exchange = self.exchange
+        if head.encoding not in (b"", b"identity") or self._body is None or self._body.done:
+            return
+        content_type = head.content_type.decode("latin-1")
+        self.observer = observer_for(content_type, exchange.path, exchange.host, exchange.kept_chunks)
+        if self.observer is None:
+            small = head.length is None or head.length <= MAX_SAMPLE_BYTES
+            self.sample = [] if small and b"json" in head.content_type else None
+        elif exchange.wants_ledger and head.length is None and b"event-stream" in head.content_type:
+            chunked = head.chunked and exchange.head.minor > 0
+            self._ledger = LedgerComment(self.observer, exchange.ledger_comment, chunked=chunked)
+
+    def _rewritten(self, body: Body, pieces: list[bytes], now_ns: int) -> bytes:
+        if self._ledger is not None:
+            return self._ledger.feed(pieces, now_ns, done=body.done)
+        return b"".join(pieces)
+
+    def _look(self, pieces: list[bytes], now_ns: int) -> None:
+        if self.observer is not None:
+            if self._ledger is None:
+                self.observer.look(pieces, now_ns)
+        elif self.sample is not None:
+            self.sample += pieces
+            if self.size_bytes > MAX_SAMPLE_BYTES:
+                self.sample = None
+
+    # -- ends
+
+    def _ended(self, body: Body, now_ns: int) -> None:
+        self.reusable = self.head is not None and self.head.keep and not body.surplus
+        self.exchange.answered(now_ns)
+
+    def upstream_lost(self, exc: Exception | None, now_ns: int) -> None:
+        """The connection ended: the end of some bodies, the failure of all others."""
+        if exc is None and (self.tunnel or isinstance(self._body, UntilClose)):
+            self.last_ns = now_ns
+            if self._ledger is not None and self._body is not None:
+                self._write(self._ledger.feed([], now_ns, done=True))
+            self.exchange.answered(now_ns)
+        else:
+            self.exchange.answer_lost(now_ns)
+
+    def upstream_choked(self, choked: bool) -> None:
+        """The upstream does not take the request as fast as it comes."""
+        self.exchange.upload_choked(choked)
+
+    def detach(self) -> None:
+        """The client is gone, but the answer is complete enough: read on without it."""
+        self._write = _nowhere
+
+
+def _nowhere(_data: bytes) -> None:
+    """Where the bytes of an answer go when its client has left."""

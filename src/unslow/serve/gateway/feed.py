@@ -1,0 +1,102 @@
+"""Records on their way to the recorder: batched, bounded, and never waited for.
+
+Theory of operation. `put` appends to a bounded deque; a full one drops the record and counts it. Every 50 ms what is
+there is encoded, so many at a time, and written to the recorder's Unix socket while its buffer has room. Where the
+recorder is away, connecting is tried again with a growing pause. No request ever notices.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from unslow.serve.recorder.protocol import Finished, Message, encode
+
+FLUSH_S = 0.05
+BATCH = 64
+BUFFER_BYTES = 1 << 20
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
+
+
+class Feed(asyncio.Protocol):
+    """The worker's end of the recorder's socket."""
+
+    def __init__(self, path: str | None, max_messages: int) -> None:
+        self._path = path
+        self._held: deque[Message] = deque()
+        self._max = max_messages
+        self._transport: asyncio.WriteTransport | None = None
+        self._ready = False
+        self._task: asyncio.Task[None] | None = None
+        self.dropped = 0
+
+    @property
+    def on(self) -> bool:
+        """Whether records are wanted at all."""
+        return self._path is not None
+
+    def put(self, message: Message) -> None:
+        """Send it when it can be sent; drop and count it where too many wait."""
+        if self._path is None:
+            return
+        if len(self._held) < self._max:
+            self._held.append(message)
+        elif isinstance(message, Finished):
+            self.dropped += 1
+
+    def start(self) -> None:
+        """Connect, and flush from now on."""
+        if self._path is not None:
+            self._task = asyncio.get_running_loop().create_task(self._run(self._path))
+
+    async def close(self) -> None:
+        """Send what can be sent at once, and stop."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        while self._ready and self._held:
+            self._flush()
+            await asyncio.sleep(0)
+        if self._transport is not None:
+            self._transport.close()
+
+    async def _run(self, path: str) -> None:
+        pause_s = FIRST_PAUSE_S
+        loop = asyncio.get_running_loop()
+        while True:
+            if self._transport is None:
+                try:
+                    await loop.create_unix_connection(lambda: self, path)
+                    pause_s = FIRST_PAUSE_S
+                except OSError:
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+                    continue
+            self._flush()
+            more = self._ready and self._held
+            await asyncio.sleep(FLUSH_S / 10 if more else FLUSH_S)
+
+    def _flush(self) -> None:
+        if self._transport is None or not self._ready or not self._held:
+            return
+        held = self._held
+        frames = [encode(held.popleft()) for _ in range(min(BATCH, len(held)))]
+        self._transport.write(b"".join(frames))
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Ready to send."""
+        assert isinstance(transport, asyncio.WriteTransport)
+        transport.set_write_buffer_limits(high=BUFFER_BYTES)
+        self._transport, self._ready = transport, True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The recorder went: hold records until it is back."""
+        self._transport, self._ready = None, False
+
+    def pause_writing(self) -> None:
+        """It is slow: hold."""
+        self._ready = False
+
+    def resume_writing(self) -> None:
+        """It caught up."""
+        self._ready = True

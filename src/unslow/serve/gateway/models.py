@@ -1,0 +1,140 @@
+"""`/v1/models` over several upstreams: each asked at once, with little time, and left out where it does not answer."""
+
+from __future__ import annotations
+
+import asyncio
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from unslow.core.wire.http1 import Body, ResponseHead, UntilClose, answer_body, read_response_head, write_fields
+from unslow.errors import RemoteProtocolError, UpstreamError
+from unslow.serve.gateway.context import Gateway
+from unslow.serve.gateway.errors import Refusal
+from unslow.serve.gateway.headers import request_line, upstream_fields
+from unslow.serve.gateway.pool import Pool
+
+if TYPE_CHECKING:
+    from unslow.serve.gateway.exchange import Exchange
+    from unslow.serve.gateway.upstream import UpstreamConnection
+
+MAX_LIST_BYTES = 4 << 20
+
+
+class _Listing(msgspec.Struct):
+    data: list[dict[str, Any]] = []
+
+
+class Fetch:
+    """One small answer, collected whole."""
+
+    def __init__(self, pool: Pool, connection: UpstreamConnection, result: asyncio.Future[bytes]) -> None:
+        self._pool, self._connection, self._result = pool, connection, result
+        self._held = b""
+        self._head: ResponseHead | None = None
+        self._body: Body | None = None
+        self._pieces: list[bytes] = []
+
+    def received(self, data: bytes, now_ns: int) -> None:
+        """Bytes of the answer."""
+        try:
+            self._read(data, now_ns)
+        except RemoteProtocolError as error:
+            self._fail(str(error))
+
+    def _read(self, data: bytes, now_ns: int) -> None:
+        self._held += data
+        if len(self._held) > MAX_LIST_BYTES:
+            raise RemoteProtocolError("its list of models is too long")
+        if self._body is None:
+            end = self._held.find(b"\r\n\r\n")
+            if end < 0:
+                return
+            self._head = read_response_head(self._held[: end + 2])
+            self._body = answer_body(self._head, b"GET")
+            self._held = self._held[end + 4 :]
+        data, self._held = self._held, b""
+        self._pieces += self._body.feed(data) if data else []
+        if self._body.done and self._head is not None:
+            if self._head.keep and not self._body.surplus:
+                self._pool.put(self._connection, now_ns)
+            else:
+                self._connection.drop()
+            self._succeed()
+
+    def upstream_lost(self, exc: Exception | None, now_ns: int) -> None:
+        """The connection ended."""
+        if exc is None and isinstance(self._body, UntilClose):
+            self._succeed()
+        else:
+            self._fail("closed the connection")
+
+    def upstream_choked(self, choked: bool) -> None:
+        """A request without a body does not choke anybody."""
+
+    def _succeed(self) -> None:
+        if self._result.done():
+            return
+        if self._head is not None and self._head.status == 200:
+            self._result.set_result(b"".join(self._pieces))
+        else:
+            self._fail(f"answered {self._head.status if self._head else 0}")
+
+    def _fail(self, why: str) -> None:
+        if not self._result.done():
+            self._result.set_exception(UpstreamError(why, phase="wait"))
+
+
+async def fetch_models(gateway: Gateway, exchange: Exchange, pool: Pool) -> list[dict[str, Any]]:
+    """The models of one upstream. Raises UpstreamError."""
+    connection = pool.take(perf_counter_ns()) or await pool.connect([])
+    result: asyncio.Future[bytes] = gateway.loop.create_future()
+    connection.served += 1
+    connection.carried = Fetch(pool, connection, result)
+    fields = upstream_fields(
+        exchange.head,
+        pool,
+        exchange.path,
+        via=gateway.via,
+        traceparent=exchange.traceparent,
+        gateway_key=gateway.keys.required,
+    )
+    connection.transport.write(request_line(exchange.head, pool) + write_fields(fields) + b"\r\n")
+    try:
+        body = await result
+        return msgspec.json.decode(body, type=_Listing).data
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise UpstreamError(f"its list of models cannot be read: {error}", phase="drain") from error
+    finally:
+        if not result.done() or result.cancelled():
+            connection.drop()
+
+
+async def _models(gateway: Gateway, exchange: Exchange, pool: Pool) -> list[dict[str, Any]] | None:
+    try:
+        async with asyncio.timeout(gateway.settings.models_timeout_s):
+            return await fetch_models(gateway, exchange, pool)
+    except (UpstreamError, TimeoutError):
+        return None
+
+
+async def merge_models(gateway: Gateway, exchange: Exchange) -> None:
+    """Answer with every model that a request would be routed to; upstreams that are down are named in a header."""
+    pools = list(gateway.pools.values())
+    lists = await asyncio.gather(*(_models(gateway, exchange, pool) for pool in pools))
+    merged: dict[str, dict[str, Any]] = {}
+    for pool, listed in zip(pools, lists, strict=True):
+        named = [{"id": model, "object": "model", "owned_by": pool.name} for model in pool.settings.models]
+        for model in [*(listed or ()), *(entry for entry in named if not entry["id"].endswith("*"))]:
+            name = str(model.get("id", ""))
+            if name and gateway.routes.by_model(name) == pool.name:
+                merged.setdefault(name, model)
+    silent = [pool.name for pool, listed in zip(pools, lists, strict=True) if listed is None]
+    if len(silent) == len(pools) and not merged:
+        exchange.refuse(Refusal("connect_failed", f"{', '.join(silent)}: no list of models"))
+        return
+    fields = [(b"content-type", b"application/json")]
+    if silent:
+        fields.append((b"x-unslow-silent", ", ".join(silent).encode()))
+    exchange.respond(200, fields, msgspec.json.encode({"object": "list", "data": list(merged.values())}))

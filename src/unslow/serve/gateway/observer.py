@@ -1,0 +1,146 @@
+"""What a streamed answer carried and when: wire events in columns, kept up to a bound and summed beyond it.
+
+Columns are arrays of machine integers, not lists of objects: 1,000 streams of 500 events take 16 MB less.
+"""
+
+from __future__ import annotations
+
+from array import array
+
+import msgspec
+
+from unslow.core.timeline import TOKEN_KINDS, Beyond, ChunkKind, Chunks, ServerTimings, Usage
+from unslow.core.wire import decoder_for
+from unslow.core.wire.dialects import dialect_for
+from unslow.core.wire.events import Comment, Delta, Dialect
+
+_KEEPALIVE = ChunkKind.KEEPALIVE
+_DONE = ChunkKind.DONE
+
+
+class Observer:
+    """Looks at one answer's payload after it went out. Never raises on what an upstream sends."""
+
+    __slots__ = (
+        "_arrivals", "_beyond", "_decoder", "_feed", "_keep", "_kinds", "_read", "_sizes", "_tokens", "done", "error",
+        "finish_reason", "first_token_ns", "model", "server", "usage",
+    )  # fmt: skip
+
+    def __init__(self, dialect: Dialect, content_type: str, keep: int) -> None:
+        decoder = decoder_for(content_type)
+        assert decoder is not None, "only streams are observed"
+        self._decoder, self._feed, self._read = decoder, decoder.feed, dialect.reader().read
+        self._arrivals, self._sizes = array("q"), array("l")
+        self._kinds: list[ChunkKind] = []
+        self._tokens: list[int | None] = []
+        self._keep = keep
+        self._beyond: _Sums | None = None
+        self.first_token_ns: int | None = None
+        self.done = False
+        self.usage: Usage | None = None
+        self.server: ServerTimings | None = None
+        self.finish_reason: str | None = None
+        self.model: str | None = None
+        self.error: str | None = None
+
+    def look(self, pieces: list[bytes], now_ns: int) -> None:
+        """Note what these bytes, read at `now_ns`, completed."""
+        for piece in pieces:
+            for event in self._feed(piece):
+                if type(event) is Comment:
+                    self._note(_KEEPALIVE, event.wire_bytes, None, now_ns)
+                    continue
+                size = event.wire_bytes
+                for delta in self._read(event):  # type: ignore[arg-type]
+                    self._take(delta, size, now_ns)
+                    size = 0
+
+    def close(self, now_ns: int) -> None:
+        """The payload ended."""
+        for event in self._decoder.close():
+            if type(event) is not Comment and not event.truncated:  # type: ignore[union-attr]
+                for delta in self._read(event):  # type: ignore[arg-type]
+                    self._take(delta, event.wire_bytes, now_ns)
+
+    def _take(self, delta: Delta, size: int, now_ns: int) -> None:
+        kind = delta.kind
+        if self.first_token_ns is None and kind in TOKEN_KINDS:
+            self.first_token_ns = now_ns
+        if kind is _DONE:
+            self.done = True
+        if delta.usage is not None:
+            self.usage = delta.usage
+        if delta.server is not None:
+            self.server = delta.server
+        if delta.finish_reason is not None:
+            self.finish_reason = delta.finish_reason
+        if delta.model is not None:
+            self.model = delta.model
+        if delta.error is not None:
+            self.error = delta.error
+        self._note(kind, size, delta.tokens, now_ns)
+
+    def _note(self, kind: ChunkKind, size: int, tokens: int | None, now_ns: int) -> None:
+        if len(self._kinds) >= self._keep:
+            self._sum(kind, size, tokens, now_ns)
+            return
+        self._arrivals.append(now_ns)
+        self._sizes.append(size)
+        self._kinds.append(kind)
+        self._tokens.append(tokens)
+
+    def _sum(self, kind: ChunkKind, size: int, tokens: int | None, now_ns: int) -> None:
+        if self._beyond is None:
+            self._beyond = _Sums(last_ns=self._arrivals[-1] if self._arrivals else now_ns)
+        self._beyond.add(kind, size, tokens, now_ns)
+
+    def chunks(self, zero_ns: int) -> Chunks:
+        """The columns, as offsets from `zero_ns`."""
+        return Chunks(
+            arrival_ns=tuple([stamp - zero_ns for stamp in self._arrivals]),
+            size_bytes=tuple(self._sizes),
+            kind=tuple(self._kinds),
+            tokens=tuple(self._tokens),
+            beyond=self._beyond.as_beyond(zero_ns) if self._beyond is not None else None,
+        )
+
+
+class _Sums(msgspec.Struct):
+    """Events past the bound."""
+
+    last_ns: int
+    count: int = 0
+    size_bytes: int = 0
+    kinds: dict[ChunkKind, int] = {}
+    last_token_ns: int | None = None
+    max_gap_ns: int = 0
+    tokens: int | None = 0
+
+    def add(self, kind: ChunkKind, size: int, tokens: int | None, now_ns: int) -> None:
+        """Count one event."""
+        self.count += 1
+        self.size_bytes += size
+        self.kinds[kind] = self.kinds.get(kind, 0) + 1
+        self.max_gap_ns = max(self.max_gap_ns, now_ns - self.last_ns)
+        self.last_ns = now_ns
+        if kind in TOKEN_KINDS:
+            self.last_token_ns = now_ns
+            self.tokens = None if tokens is None or self.tokens is None else self.tokens + tokens
+
+    def as_beyond(self, zero_ns: int) -> Beyond:
+        """The sums, as offsets from `zero_ns`."""
+        last_token = None if self.last_token_ns is None else self.last_token_ns - zero_ns
+        last = self.last_ns - zero_ns
+        return Beyond(self.count, self.size_bytes, self.kinds, last, last_token, self.max_gap_ns, self.tokens)
+
+
+def observer_for(content_type: str, path: str, host: str, keep: int) -> Observer | None:
+    """An observer for a streamed answer; None for a type that is no stream of events."""
+    if decoder_for(content_type) is None:
+        return None
+    return Observer(dialect_for(path, host=host), content_type, keep)
+
+
+def read_body(body: bytes, path: str, host: str) -> list[Delta]:
+    """What an answer that was not streamed says of itself."""
+    return dialect_for(path, host=host).body(body)

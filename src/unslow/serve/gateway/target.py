@@ -1,0 +1,55 @@
+"""An upstream's URL taken apart: where to connect, what to call it, and where a client's path goes."""
+
+from __future__ import annotations
+
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from unslow.errors import ConfigError
+
+_SCHEMES = {"http": 80, "https": 443, "http+unix": 0}
+
+
+class Target(msgspec.Struct, frozen=True):
+    """Where an upstream is. `authority` goes into Host; `base_path` has no slash at its end."""
+
+    host: str
+    port: int
+    tls: bool
+    authority: bytes
+    base_path: str
+    unix_path: str | None = None
+
+    @property
+    def local(self) -> bool:
+        """Whether it runs on this machine: then it is an engine, not a provider."""
+        return self.unix_path is not None or self.host in ("localhost", "::1") or self.host.startswith("127.")
+
+    @property
+    def where(self) -> str:
+        """The address as an error message says it."""
+        return self.unix_path or self.authority.decode()
+
+
+def read_target(name: str, url: str) -> Target:
+    """Take a URL apart. Raises ConfigError for one that cannot be an upstream's base."""
+    key = f"upstreams.{name}.url"
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise ConfigError(f"{error}", key=key) from error
+    if parts.scheme not in _SCHEMES or not parts.hostname:
+        raise ConfigError(f"{url!r} is no URL; write it like https://api.example.com/v1", key=key)
+    if parts.username is not None or parts.query or parts.fragment:
+        raise ConfigError("a base URL has no user, query or fragment; put keys into api_key_env", key=key)
+    path = parts.path.rstrip("/")
+    if parts.scheme == "http+unix":
+        return Target(
+            "localhost", 0, tls=False, authority=b"localhost", base_path=path, unix_path=unquote(parts.netloc)
+        )
+    host = parts.hostname
+    shown = f"[{host}]" if ":" in host else host
+    authority = shown if port in (None, _SCHEMES[parts.scheme]) else f"{shown}:{port}"
+    return Target(host, port or _SCHEMES[parts.scheme], parts.scheme == "https", authority.encode(), path)

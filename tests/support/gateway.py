@@ -1,0 +1,130 @@
+"""A gateway worker as a child process, as the supervisor starts it, and plain clients of it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from unslow.serve.gateway.settings import GatewaySettings, UpstreamSettings
+
+
+class Relay:
+    """A running worker."""
+
+    def __init__(self, process: asyncio.subprocess.Process, port: int) -> None:
+        self.process, self.port = process, port
+
+    @property
+    def url(self) -> str:
+        """The base URL for OpenAI clients."""
+        return f"http://127.0.0.1:{self.port}/v1"
+
+    def rss_bytes(self) -> int:
+        """Its resident memory."""
+        return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    def terminate(self) -> None:
+        """Ask it to drain and stop."""
+        self.process.send_signal(signal.SIGTERM)
+
+
+class Reply(NamedTuple):
+    """An answer read off the wire."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    def json(self) -> Any:
+        """The body as JSON."""
+        return json.loads(self.body)
+
+    @property
+    def code(self) -> str:
+        """The code of an error of ours."""
+        return str(self.json()["error"]["code"])
+
+
+@contextlib.asynccontextmanager
+async def relay(*upstreams: str | UpstreamSettings, **settings: Any) -> AsyncIterator[Relay]:
+    """Start a worker in front of these upstreams; it is stopped, and has to stop well, at the end."""
+    listed = tuple(
+        one if isinstance(one, UpstreamSettings) else UpstreamSettings(name=f"up{n}", url=one)
+        for n, one in enumerate(upstreams)
+    )
+    told = GatewaySettings(upstreams=listed, port=0, **settings)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "unslow.serve.gateway", stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(msgspec.json.encode(told) + b"\n")
+    line = await process.stdout.readline()
+    assert line.startswith(b"ready "), line
+    port = int(json.loads(line[6:])["address"].rpartition(":")[2])
+    try:
+        yield Relay(process, port)
+    finally:
+        process.stdin.close()
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.terminate()
+        code = await process.wait()
+    assert code == 0, f"the worker ended with {code}"
+
+
+async def read_reply(reader: asyncio.StreamReader, method: str = "GET") -> Reply:
+    """One whole answer."""
+    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+    headers: dict[str, str] = {}
+    for line in head[1:]:
+        name, _, value = line.partition(": ")
+        if name:
+            headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    status = int(head[0].split(" ")[1])
+    if method == "HEAD" or status in (204, 304) or status < 200:
+        return Reply(status, headers, b"")
+    if headers.get("transfer-encoding") == "chunked":
+        parts = []
+        while size := int(await reader.readuntil(b"\r\n"), 16):
+            parts.append(await reader.readexactly(size))
+            await reader.readexactly(2)
+        await reader.readexactly(2)
+        return Reply(status, headers, b"".join(parts))
+    if "content-length" in headers:
+        return Reply(status, headers, await reader.readexactly(int(headers["content-length"])))
+    return Reply(status, headers, await reader.read())
+
+
+async def say(port: int, data: bytes, method: str = "GET") -> Reply:
+    """Send raw bytes on a connection of their own, read one answer."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(data)
+        return await read_reply(reader, method)
+    finally:
+        writer.close()
+
+
+def request(method: str, path: str, body: bytes | None = None, **headers: str) -> bytes:
+    """A well-formed request; header names are written with underscores."""
+    lines = {"host": "127.0.0.1"} | {name.replace("_", "-"): value for name, value in headers.items()}
+    if body is not None:
+        lines = {"content-type": "application/json", "content-length": str(len(body))} | lines
+    head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+    return f"{method} {path} HTTP/1.1\r\n{head}\r\n".encode() + (body or b"")
+
+
+def ask(stream: bool = False, model: str = "mock", **headers: str) -> bytes:
+    """A chat request."""
+    body = json.dumps({"model": model, "stream": stream, "messages": [{"role": "user", "content": "hi"}]}).encode()
+    return request("POST", "/v1/chat/completions", body, **headers)
