@@ -28,10 +28,11 @@ from unslow.core.timeline import (
     sent_ns,
 )
 
+OUTER, INNER = Clock("A", -1_000), Clock("A", -1_150)
 CLIENT, GATEWAY, ENGINE, PROVIDER = Hop.CLIENT, Hop.GATEWAY, Hop.ENGINE, Hop.PROVIDER
 
 
-def client(clock: Clock = Clock("A", -1_000)) -> Timeline:
+def client(clock: Clock = OUTER) -> Timeline:
     spans = (
         Span(Phase.CONNECT, CLIENT, 0, 50),
         Span(Phase.SEND, CLIENT, 50, 100),
@@ -41,7 +42,7 @@ def client(clock: Clock = Clock("A", -1_000)) -> Timeline:
     return Timeline("t", CLIENT, 0.0, 1000, spans, clock=clock)
 
 
-def gateway(clock: Clock = Clock("A", -1_150), end: int = 700) -> Timeline:
+def gateway(clock: Clock = INNER, end: int = 700) -> Timeline:
     spans = (
         Span(Phase.CONNECT, GATEWAY, 10, 60),
         Span(Phase.SEND, GATEWAY, 60, 80),
