@@ -14,6 +14,7 @@ import msgspec
 from unslow.core.timeline import (
     Chunks,
     Clock,
+    End,
     Facts,
     Hop,
     Phase,
@@ -137,14 +138,15 @@ def _after(exchange: Exchange, answer: Answer | None, said: _Said, chunks: Chunk
         end_ns=end_ns - zero,
         chunks=chunks,
         attempt=attempt,
+        cut_off=exchange.outcome.end is not End.COMPLETED,
     )
     if said.server is not None and exchange.pool is not None and first_byte_ns is not None:
         hop = Hop.ENGINE if exchange.pool.target.local else Hop.PROVIDER
+        whole = answer.observer is None
         token_ns = first_byte_ns if answer.observer is None else answer.observer.first_token_ns
         if token_ns is not None:
-            spans += reported_spans(
-                hop, said.server, sent_ns=sent_ns - zero, first_token_ns=token_ns - zero, attempt=attempt
-            )
+            sent, token = sent_ns - zero, token_ns - zero
+            spans += reported_spans(hop, said.server, sent_ns=sent, first_token_ns=token, attempt=attempt, whole=whole)
     return spans
 
 
