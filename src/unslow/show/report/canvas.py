@@ -123,7 +123,7 @@ class Track:
         if self._glyphs[cell] == " ":
             self._put(cell, "┊" if look.unicode else ":", style)
 
-    def write(self, start: int, text: str, style: str) -> bool:
+    def write(self, start: int, text: str, style: str = "") -> bool:
         """Write text of single-width characters if its place, and a cell around it, is free; say whether it was."""
         end = start + len(text)
         if start < 0 or end > len(self._glyphs):

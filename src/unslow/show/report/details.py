@@ -12,7 +12,7 @@ from unslow.show.report import words
 from unslow.show.report.canvas import LEVELS, LEVELS_ASCII, Look
 from unslow.show.report.payload import Exchange
 
-OUTLIER = 4
+OUTLIER = 2
 """A gap this many times the 95th percentile is drawn full and in red, so that it does not flatten the others."""
 
 

@@ -60,7 +60,7 @@ def _lines(exchanges: Sequence[Exchange], look: Look) -> list[Text]:
 def _line(n: int, shown: Exchange, digits: int, scale: Scale, look: Look) -> Text:
     """All phases of one exchange side by side: by colour, or by letter without colour."""
     failed = shown.timeline.outcome.end is not End.COMPLETED
-    line = Text(f"#{n:<{digits}} {_warmth(shown):<6} ", "red" if failed else "dim")
+    line = Text().append(f"#{n:<{digits}} {_warmth(shown):<6} ", "red" if failed else "dim")
     cells = Text()
     for cell in range(scale.cells):
         row = _row_at(shown, scale, cell)
