@@ -58,6 +58,11 @@ def test_the_model_is_told_once_even_by_the_first_content() -> None:
     assert {delta.kind for delta in deltas} == {CONTENT}
 
 
+def test_the_model_is_told_when_it_comes_with_the_first_tokens_at_the_latest() -> None:
+    assert [d.model for d in read({"choices": [], "model": ""}, chunk({"content": "x"}, model="m"))] == [None, "m"]
+    assert [d.model for d in read(chunk({"content": "x"}), chunk({"content": "x"}, model="m"))] == [None, None]
+
+
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
 def test_reasoning_fields(field: str) -> None:
     deltas = read(

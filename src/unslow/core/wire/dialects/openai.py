@@ -75,7 +75,7 @@ class OpenAiReader:
     __slots__ = ("_counted_tokens", "_counts", "_named", "_reasoned", "_uncounted")
 
     def __init__(self, *, counting: bool = True) -> None:
-        self._named = False  # the model's name has been told
+        self._named = False  # the model's name has been told, or tokens came without one
         self._uncounted = not counting  # tokens came without usage: a total says nothing about one frame any more
         self._counts = False  # a token frame brought its own count
         self._counted_tokens = 0  # visible tokens that frames so far accounted for
@@ -127,16 +127,20 @@ class OpenAiReader:
         if frame.error:
             deltas.append(Delta(ERROR, error=error_line(frame.error)))
         deltas = self._totals(deltas, frame) or [Delta(ROLE)]
-        if not self._named and (model := a_name(frame.model)):
-            self._named = True
+        if not self._named:
+            model = a_name(frame.model)
+            self._named = model is not None or any(delta.kind in TOKEN_KINDS for delta in deltas)
             deltas[0] = _replace(deltas[0], model=model)
         return deltas
 
     def _totals(self, deltas: list[Delta], frame: _Frame) -> list[Delta]:
         """Put the frame's own counts and times on the delta that they belong to, or on one of their own."""
-        usage, server = frame_usage(frame), frame_server(frame)
         at = next((n for n, delta in enumerate(deltas) if delta.kind in TOKEN_KINDS), None)
         self._reasoned = self._reasoned or any(delta.kind is REASONING for delta in deltas)
+        if frame.usage is None and frame.timings is None and frame.x_groq is None:
+            self._uncounted = self._uncounted or at is not None
+            return deltas
+        usage, server = frame_usage(frame), frame_server(frame)
         if usage is None:
             self._uncounted = self._uncounted or at is not None
             return _with_server(deltas, server)

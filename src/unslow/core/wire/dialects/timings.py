@@ -14,6 +14,8 @@ def groq_timings(usage: object) -> ServerTimings | None:
     Its total is prompt and completion without the queue.
     """
     found = an_object(usage)
+    if "total_time" not in found and "queue_time" not in found:
+        return None
     return _known(
         ServerTimings(
             queue_ns=a_duration_ns(found.get("queue_time"), NS_PER_S),
