@@ -24,6 +24,8 @@ from .app import App
 from .child import Engine
 from .settings import EngineSettings
 
+_LAST_WORDS_S = 1.0  # for telling clients that their answers end here
+
 
 class _Server(uvicorn.Server):
     """uvicorn, with its signal handlers left out: ours are different."""
@@ -44,7 +46,7 @@ def main() -> int:
         listener = _listen(settings)
     except OSError as problem:
         where = settings.socket_path or f"{settings.host}:{settings.port}"
-        return _fail(f"cannot listen on {where}: {problem.strerror or problem}", 2)
+        return _fail(f"cannot listen on {where}: {os.strerror(problem.errno or 0)}", 2)
     with listener:
         try:
             return _run(settings, listener)
@@ -89,40 +91,41 @@ def _remove_stale(path: Path) -> None:
 
 async def _serve(settings: EngineSettings, listener: socket.socket) -> int:
     engine = Engine(settings, _log)
-    server = _Server(
-        uvicorn.Config(
-            App(engine, settings),
-            loop="none",
-            http="httptools",
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=max(1, round(settings.drain_s)),
-        )
-    )
+    server = _Server(_uvicorn_config(App(engine, settings)))
     loop = asyncio.get_running_loop()
-    stopping = asyncio.Event()
-    loop.add_signal_handler(signal.SIGTERM, stopping.set)
-    threading.Thread(target=_watch_lifeline, args=(loop, stopping), daemon=True).start()
-    tasks: dict[str, asyncio.Future[Any]] = {
-        "server": asyncio.ensure_future(server.serve(sockets=[listener])),
-        "engine": asyncio.ensure_future(engine.run()),
-        "stop": asyncio.ensure_future(stopping.wait()),
-        "ready": asyncio.ensure_future(_tell_ready(engine, settings, listener)),
-    }
-    ends: list[asyncio.Future[Any]] = [tasks["server"], tasks["stop"], engine.failed]
+    drain, orphaned = asyncio.Event(), asyncio.Event()
+    loop.add_signal_handler(signal.SIGTERM, drain.set)
+    threading.Thread(target=_watch_lifeline, args=(loop, orphaned), daemon=True).start()
+    serving = asyncio.ensure_future(server.serve(sockets=[listener]))
+    running = asyncio.ensure_future(engine.run())
+    telling = asyncio.ensure_future(_tell_ready(engine, settings, listener))
+    abrupt: list[asyncio.Future[Any]] = [asyncio.ensure_future(orphaned.wait()), engine.failed]
+    ends: list[asyncio.Future[Any]] = [serving, asyncio.ensure_future(drain.wait()), *abrupt]
     await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     server.should_exit = True
-    if engine.failed.done():
-        server.force_exit = True
-    await asyncio.wait([tasks["server"]], timeout=settings.drain_s + 2)
+    await asyncio.wait([serving, *abrupt], timeout=settings.drain_s, return_when=asyncio.FIRST_COMPLETED)
     engine.stop()
-    for task in tasks.values():
-        task.cancel()
-    await asyncio.gather(*tasks.values(), return_exceptions=True)
+    await asyncio.wait([serving], timeout=_LAST_WORDS_S)
+    server.force_exit = True
+    tasks = [serving, running, telling, *ends]
+    for task in tasks:
+        if task is not engine.failed:
+            task.cancel()
+    await asyncio.wait([task for task in tasks if task is not engine.failed])
     return _fail(engine.failed.result(), 1) if engine.failed.done() else 0
+
+
+def _uvicorn_config(app: App) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        loop="none",
+        http="httptools",
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+    )
 
 
 async def _tell_ready(engine: Engine, settings: EngineSettings, listener: socket.socket) -> None:
@@ -138,12 +141,12 @@ def _address(settings: EngineSettings, listener: socket.socket) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _watch_lifeline(loop: asyncio.AbstractEventLoop, stopping: asyncio.Event) -> None:
+def _watch_lifeline(loop: asyncio.AbstractEventLoop, orphaned: asyncio.Event) -> None:
     """Wait for the end of stdin: then whoever started us is gone."""
     while os.read(0, 4096):
         pass
     with contextlib.suppress(RuntimeError):  # the loop has ended already
-        loop.call_soon_threadsafe(stopping.set)
+        loop.call_soon_threadsafe(orphaned.set)
 
 
 def _log(text: str) -> None:

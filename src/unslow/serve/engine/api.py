@@ -141,7 +141,7 @@ def messages(raw: list[dict[str, Any]]) -> list[Message]:
 def _object(body: bytes) -> dict[str, Any]:
     try:
         data = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise Refusal(400, "invalid_json", f"the body is not JSON: {problem}") from problem
     if not isinstance(data, dict):
         raise Refusal(400, "invalid_json", "the body is not a JSON object")

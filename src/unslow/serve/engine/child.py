@@ -17,7 +17,8 @@ from . import link
 from .link import Accepted, Command, Emitted, Event, Fatal, Loaded, Prompt, Refused, Sampling, Stage, Text, Tokenized
 from .settings import EngineSettings
 
-_GIVE_UP_AFTER = 3  # deaths in a row before the first answer
+_GIVE_UP_AFTER = 3  # deaths in a row without an answer
+_END_S = 2.0  # from the end of its socket to the end of the process
 _WARM_UP = Sampling(2, 0.0, 1.0, 0, 0, 0.0, 0.0, ignore_eos=True)
 
 
@@ -105,23 +106,25 @@ class Engine:
     async def run(self) -> None:
         """Keep a step process running, until cancelled or `failed`."""
         pause_s, deaths = self._settings.restart_min_s, 0
-        while not self.failed.done():
+        while True:
             self._answered = False
             why = await self._live()
-            deaths = 0 if self._answered else deaths + 1
-            pause_s = self._settings.restart_min_s if self._answered else pause_s * 2
-            if deaths >= _GIVE_UP_AFTER and not self.failed.done():
-                self.failed.set_result(f"the model process does not come up: {why}")
-            if self.failed.done():
-                break
+            if self._answered:
+                pause_s, deaths = self._settings.restart_min_s, 0
+            deaths += 1
+            if deaths > _GIVE_UP_AFTER and not self.failed.done():
+                self.failed.set_result(f"the model process does not come up: it {why}")
+            if self.failed.done() or self.state is State.STOPPED:
+                return
             self.restarts += 1
-            pause_s = min(pause_s, self._settings.restart_max_s)
-            self._log(f"step process {why}; starting it again in {pause_s:g} s")
+            self._log(f"the step process {why}; starting it again in {pause_s:g} s")
             await asyncio.sleep(pause_s)
+            pause_s = min(pause_s * 2, self._settings.restart_max_s)
 
     def stop(self) -> None:
-        """Kill the step process; there is nothing in it worth keeping."""
+        """Kill the step process; there is nothing in it worth keeping. Requests in it end with an error."""
         self.state = State.STOPPED
+        self._lose("is shutting down")
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
 
@@ -139,28 +142,29 @@ class Engine:
                 stdout=asyncio.subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(),),
             )
-        reader, self._writer = await asyncio.open_connection(sock=ours)
+        reader, writer = await asyncio.open_connection(sock=ours)
+        self._writer = writer
         overdue = asyncio.get_running_loop().call_later(self._settings.load_timeout_s, self._overdue, self._process)
-        warm = asyncio.ensure_future(self._warm_up(overdue))
+        warm = asyncio.ensure_future(self._warm_up(self._process, overdue))
         try:
             await self._read(reader)
         finally:
             overdue.cancel()
             warm.cancel()
-            self._writer.close()
-            if self._process.returncode is None:
-                self._process.kill()
-            code = await self._process.wait()
+            writer.close()
+            code = await _end(self._process)
             self._lose(_ending(code))
         return _ending(code)
 
-    async def _warm_up(self, overdue: asyncio.TimerHandle) -> None:
+    async def _warm_up(self, process: asyncio.subprocess.Process, overdue: asyncio.TimerHandle) -> None:
         """One short answer: the first is slow, and only after it is the engine ready."""
         await self._is_loaded.wait()
         stream = self.submit(Text("Hi"), _WARM_UP, time.monotonic_ns())
         while True:
             event = await stream.next()
-            if isinstance(event, Refused | Lost):
+            if isinstance(event, Refused | Lost) or (isinstance(event, Emitted) and event.finish == "error"):
+                self._log(f"the first answer failed: {event}")
+                process.kill()
                 return
             if isinstance(event, Emitted) and event.finish:
                 break
@@ -221,6 +225,15 @@ class Engine:
         streams, self._streams = self._streams, {}
         for stream in streams.values():
             stream.put(Lost(why))
+
+
+async def _end(process: asyncio.subprocess.Process) -> int:
+    """The exit code; a process that does not end by itself is killed."""
+    try:
+        return await asyncio.wait_for(process.wait(), _END_S)
+    except TimeoutError:
+        process.kill()
+        return await process.wait()
 
 
 def _ending(code: int) -> str:

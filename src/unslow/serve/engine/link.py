@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 import socket
 import struct
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -150,7 +151,7 @@ _commands = msgspec.msgpack.Decoder(list[Command])
 _events = msgspec.msgpack.Decoder(list[Event])
 
 
-def frame(items: list[Command] | list[Event]) -> bytes:
+def frame(items: Sequence[Command] | Sequence[Event]) -> bytes:
     """Bytes of one frame."""
     body = _encoder.encode(items)
     return _LENGTH.pack(len(body)) + body

@@ -12,6 +12,7 @@ import os
 import queue
 import secrets
 import socket
+import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -40,6 +41,7 @@ class LlamaCppBackend:
         self._key = secrets.token_hex(16)
         self._server = _start(file, settings, self._key)
         self._port = urlsplit(self._server.listening_address).port or 0
+        self._penalty_tokens = card.context_tokens
         self._chatml = "<|im_start|>" in card.chat_template
         self._neutraliser = Neutraliser(card.control_tokens)
         self._default_system = _default_system(card.chat_template)
@@ -79,7 +81,7 @@ class LlamaCppBackend:
             "seed": sampling.seed,
             "presence_penalty": sampling.presence_penalty,
             "frequency_penalty": sampling.frequency_penalty,
-            "repeat_last_n": -1,
+            "repeat_last_n": self._penalty_tokens,
             "ignore_eos": sampling.ignore_eos,
         }
         connection = self._connect()
@@ -132,6 +134,8 @@ class LlamaCppBackend:
         finish: Finish = "error"
         try:
             response = self._post(connection, "/completion", body)
+            if response.status != http.HTTPStatus.OK:
+                print(f"llama.cpp: {response.read(500)!r}", file=sys.stderr)  # noqa: T201
             for line in response:
                 if line.startswith(b"data: {"):
                     event = msgspec.json.decode(line[6:])
@@ -159,14 +163,17 @@ def _start(file: Path, settings: EngineSettings, key: str) -> Any:
     params.n_parallel = settings.max_streams
     params.kv_unified = True
     params.n_batch = params.n_ubatch = settings.max_batched_tokens
-    params.cpuparams.n_threads = (
-        settings.threads or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
+    params.cpuparams.n_threads = settings.threads or _cores()
     params.api_keys = [key]
     try:
         return xllamacpp.Server(params)
     except RuntimeError as problem:
         raise ConfigError(f"llama.cpp cannot load {file}: {problem}", key="engine.model_path") from problem
+
+
+def _cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
 def _vocab(file: Path) -> list[bytes]:

@@ -21,9 +21,9 @@ from .link import Finish, Message, Sampling
 from .model import Card
 from .prefix import BLOCK_TOKENS
 from .settings import EngineSettings
-from .template import Neutraliser
+from .template import Neutraliser, pieces
 
-_NO_TRUNCATION = 1 << 30
+_CUT_OFF_TOKENS = 8_192  # the library's limit, whatever the model's context
 _PROPERTIES: dict[str, dict[str, object]] = {
     "balanced": {
         "INFERENCE_PRECISION_HINT": "f32",
@@ -70,9 +70,14 @@ class OpenVinoBackend:
         self.control = [by_text[text.encode()] for text in card.control_tokens if text.encode() in by_text]
 
     def encode(self, text: str) -> list[int]:
-        """See `backend.Backend`; unlike the library by default, nothing is cut off."""
-        encoded = self._tokenizer.encode(text, add_special_tokens=False, max_length=_NO_TRUNCATION)
-        return [int(token) for token in encoded.input_ids.data[0]] if text else []
+        """See `backend.Backend`. The library cuts long texts off without a word: those go through it in pieces."""
+        ids = self._encode(text)
+        if len(ids) < _CUT_OFF_TOKENS:
+            return ids
+        return [token for piece in pieces(text, _CUT_OFF_TOKENS // 4) for token in self._encode(piece)]
+
+    def _encode(self, text: str) -> list[int]:
+        return self._tokenizer.encode(text, add_special_tokens=False).input_ids.data[0].tolist() if text else []
 
     def encode_chat(self, messages: Sequence[Message]) -> list[int]:
         """See `backend.Backend`."""
@@ -81,8 +86,7 @@ class OpenVinoBackend:
         marked, marker = self._neutraliser.mark(messages)
         turns = [{"role": message.role, "content": message.content} for message in marked]
         text = self._tokenizer.apply_chat_template(turns, add_generation_prompt=True)
-        pieces = text.split(marker) if marker else [text]
-        return [token for piece in pieces for token in self.encode(piece)]
+        return [token for piece in (text.split(marker) if marker else [text]) for token in self.encode(piece)]
 
     def add(self, key: int, ids: Sequence[int], sampling: Sampling) -> None:
         """See `backend.Backend`."""

@@ -6,6 +6,7 @@ nothing to compute, and ends when the other side is gone.
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import socket
 import sys
@@ -181,12 +182,13 @@ def prepare_and_load(settings: EngineSettings, tell: Callable[[str], None]) -> t
 
 def run(link: CommandSocket, stepper: Stepper) -> None:
     """Until the other side is gone."""
-    while (commands := link.receive(wait=stepper.idle)) is not None:
-        events = [event for command in commands for event in stepper.handle(command)]
-        events += stepper.start()
-        link.send(events)
-        if not stepper.idle:
-            link.send(stepper.step())
+    with contextlib.suppress(ConnectionError):
+        while (commands := link.receive(wait=stepper.idle)) is not None:
+            events = [event for command in commands for event in stepper.handle(command)]
+            events += stepper.start()
+            link.send(events)
+            if not stepper.idle:
+                link.send(stepper.step())
 
 
 def main() -> int:

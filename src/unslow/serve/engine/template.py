@@ -1,4 +1,4 @@
-"""User text must stay text: `<|im_end|>` typed by a user must not end the user's turn.
+"""Prompts in pieces. User text must stay text: `<|im_end|>` typed by a user must not end the user's turn.
 
 The tokenizer makes a control token of every place where a control token's text stands. So a marker is put after the
 first character of each such place in user text before the chat template is applied, and the rendered prompt is cut
@@ -9,10 +9,11 @@ same text.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from .link import Message
 
+_WORD_START = re.compile(r"(?<=\S) (?=\S)")
 _PRIVATE_USE = range(0xF0000, 0xFFFFE)
 
 
@@ -35,3 +36,16 @@ class Neutraliser:
 def unused_character(text: str) -> str:
     """A private-use character that `text` does not hold."""
     return next(chr(point) for point in _PRIVATE_USE if chr(point) not in text)
+
+
+def pieces(text: str, most: int) -> Iterator[str]:
+    """`text` in pieces of at most `most` characters, cut before single spaces where there are any.
+
+    GPT-2's pre-tokeniser starts a new word at such a space, so the pieces' tokens are those of the whole.
+    """
+    while len(text) > most:
+        spaces = [hit.start() for hit in _WORD_START.finditer(text, 1, most)]
+        end = spaces[-1] if spaces else most
+        yield text[:end]
+        text = text[end:]
+    yield text
