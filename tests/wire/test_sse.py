@@ -170,6 +170,31 @@ def test_what_is_encoded_comes_back(events: list[tuple[str, str]]) -> None:
     assert [(e.name, e.data.decode()) for e in found if isinstance(e, SseEvent)] == events
 
 
+def by_the_letter(stream: bytes) -> list[tuple[bytes, str, str]]:
+    """Section 9.2.6 word by word, over the whole stream: slow, simple, and written apart from the decoder."""
+    stream = stream.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    found, data, name, last_id = [], b"", b"", b""
+    for line in stream.split(b"\n")[:-1]:
+        if line == b"":
+            if data:
+                found.append((data[:-1], name.decode(errors="replace"), last_id.decode(errors="replace")))
+            data, name = b"", b""
+        elif not line.startswith(b":"):
+            field, _, value = line.partition(b":")
+            value = value[1:] if value.startswith(b" ") else value
+            data += value + b"\n" if field == b"data" else b""
+            name = value if field == b"event" else name
+            last_id = value if field == b"id" and b"\0" not in value else last_id
+    return found
+
+
+@settings(deadline=None, max_examples=400)
+@given(_STREAMS, _CUTS)
+def test_as_the_standard_says(stream: bytes, cuts: list[int]) -> None:
+    found = [item for item in decoded(*split(stream, cuts)) if isinstance(item, SseEvent) and not item.truncated]
+    assert [(event.data, event.name, event.id) for event in found] == by_the_letter(stream)
+
+
 def test_short_cuts_give_what_the_long_way_gives() -> None:
     stream = b"event: a\ndata: 1\n\ndata: 2\n\n" * 3
     decoder = SseDecoder()

@@ -22,6 +22,7 @@ from unslow.errors import UnslowError
         ("/v1/responses", None, "openai-responses"),
         ("/v1/messages", None, "anthropic"),
         ("/v1/messages?beta=true", "gateway.example", "anthropic"),
+        ("/v1/projects/p/locations/l/publishers/anthropic/models/claude:streamRawPredict", None, "anthropic"),
         ("/v1/threads/t_1/messages", "api.openai.com", "openai"),
         ("/v1beta/models/gemini-2.5-flash:streamGenerateContent?alt=sse", None, "gemini"),
         ("/v1beta/models/gemini-2.5-flash:generateContent", None, "gemini"),

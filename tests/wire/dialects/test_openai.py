@@ -180,6 +180,12 @@ def test_groq_times_in_seconds_under_either_key() -> None:
         assert delta.usage == Usage(2, 3)
 
 
+def test_cerebras_times() -> None:
+    info = {"queue_time": 0.5, "prompt_time": 0.25, "completion_time": 1.0, "total_time": 1.75, "created": 1723733419}
+    (delta,) = read(chunk(finish="stop", time_info=info))
+    assert delta.server == ServerTimings(500_000_000, None, 250_000_000, None, 1_000_000_000, 1_750_000_000)
+
+
 def test_llama_cpp_timings_give_times_and_counts() -> None:
     timings = {"cache_n": 8, "prompt_n": 4, "prompt_ms": 30.5, "predicted_n": 12, "predicted_ms": 600.25}
     (delta,) = read(chunk(finish="stop", timings=timings))

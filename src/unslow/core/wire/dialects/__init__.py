@@ -34,6 +34,8 @@ _ENDINGS = (
     (":generateContent", "gemini"),
     (":streamGenerateContent", "gemini"),
     ("/interactions", "gemini"),
+    (":rawPredict", "anthropic"),
+    (":streamRawPredict", "anthropic"),
     ("/api/chat", "ollama"),
     ("/api/generate", "ollama"),
     ("/converse", "bedrock"),

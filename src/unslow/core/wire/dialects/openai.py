@@ -2,7 +2,8 @@
 
 Read here beside the API's own frames: `reasoning_content` (DeepSeek, vLLM, SGLang) and `reasoning` (OpenRouter, Groq,
 Ollama), thinking parts in `content` (Mistral), usage in every chunk (vLLM's continuous usage), Groq's times, Azure's
-content-filter frames (no tokens), llama.cpp's and our own engine's `timings`, llama.cpp's bare `/completion`.
+content-filter frames (no tokens), llama.cpp's and our own engine's `timings`, Cerebras' `time_info`, llama.cpp's bare
+`/completion`.
 
 Theory of operation. The usual frame, one choice with one piece of text, is decoded into a struct of the few fields
 that matter and answered at once. Whatever else it carries is looked at only where one of those fields says so, and a
@@ -61,6 +62,7 @@ class _Frame(msgspec.Struct, gc=False):
     usage: Any = None
     timings: Any = None
     x_groq: Any = None
+    time_info: Any = None
     error: Any = None
     model: Any = None
     content: Any = None
@@ -137,7 +139,7 @@ class OpenAiReader:
         """Put the frame's own counts and times on the delta that they belong to, or on one of their own."""
         at = next((n for n, delta in enumerate(deltas) if delta.kind in TOKEN_KINDS), None)
         self._reasoned = self._reasoned or any(delta.kind is REASONING for delta in deltas)
-        if frame.usage is None and frame.timings is None and frame.x_groq is None:
+        if frame.usage is None and frame.timings is None and frame.x_groq is None and frame.time_info is None:
             self._uncounted = self._uncounted or at is not None
             return deltas
         usage, server = frame_usage(frame), frame_server(frame)
@@ -226,7 +228,10 @@ def frame_usage(frame: _Frame) -> Usage | None:
 def frame_server(frame: _Frame) -> ServerTimings | None:
     """The frame's own times, from whoever speaks."""
     return (
-        llama_timings(frame.timings) or groq_timings(frame.usage) or groq_timings(an_object(frame.x_groq).get("usage"))
+        llama_timings(frame.timings)
+        or groq_timings(frame.usage)
+        or groq_timings(frame.time_info)
+        or groq_timings(an_object(frame.x_groq).get("usage"))
     )
 
 

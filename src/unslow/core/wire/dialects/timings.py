@@ -11,7 +11,7 @@ _NOTHING = ServerTimings()
 def groq_timings(usage: object) -> ServerTimings | None:
     """Groq's `usage` (also under `x_groq`): `queue_time`, `prompt_time`, `completion_time`, `total_time` in seconds.
 
-    Its total is prompt and completion without the queue.
+    Its total is prompt and completion without the queue. Cerebras reports the same names as `time_info`.
     """
     found = an_object(usage)
     if "total_time" not in found and "queue_time" not in found:
