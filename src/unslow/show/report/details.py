@@ -13,7 +13,7 @@ from unslow.show.report.canvas import LEVELS, LEVELS_ASCII, Look
 from unslow.show.report.payload import Exchange
 
 OUTLIER = 2
-"""A gap this many times the 95th percentile is drawn full and in red, so that it does not flatten the others."""
+"""The strip's height, in 95th percentiles: a steady stream is half high, what is over it is drawn full and in red."""
 
 
 def tokens(shown: Exchange, look: Look) -> list[Text]:
@@ -21,7 +21,7 @@ def tokens(shown: Exchange, look: Look) -> list[Text]:
     gaps, m = icl_ns(shown.timeline), shown.metrics
     if not gaps or m.icl_p50_ns is None or m.icl_p95_ns is None or m.icl_max_ns is None:
         return []
-    strip = _strip(gaps, OUTLIER * max(1, m.icl_p95_ns), look.width, look)
+    strip = _strip(gaps, OUTLIER * max(1, m.icl_p95_ns), look)
     said = [f"gaps between {words.counted(len(gaps) + 1, 'chunk')}: p50 {words.duration(m.icl_p50_ns)}"]
     said += [f"p95 {words.duration(m.icl_p95_ns)}", f"max {words.duration(m.icl_max_ns)}"]
     if m.burst_ratio:
@@ -29,16 +29,15 @@ def tokens(shown: Exchange, look: Look) -> list[Text]:
     return [strip, *joined(said, look)]
 
 
-def _strip(gaps: list[int], cap: int, cells: int, look: Look) -> Text:
+def _strip(gaps: list[int], top: int, look: Look) -> Text:
     """One cell a gap; where there are more gaps than cells, the widest of each group."""
-    per_cell = -(-len(gaps) // cells)
+    per_cell = -(-len(gaps) // look.width)
     groups = [max(gaps[n : n + per_cell]) for n in range(0, len(gaps), per_cell)]
     levels = LEVELS if look.unicode else LEVELS_ASCII
-    top = min(cap, max(gaps)) or 1
     out = Text()
     for gap in groups:
         level = min(len(levels) - 1, len(levels) * gap // top)
-        out.append(levels[level], "red" if gap > cap else "green")
+        out.append(levels[level], "red" if gap > top else "green")
     return out
 
 
