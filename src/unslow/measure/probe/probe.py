@@ -263,7 +263,13 @@ class _Run:
             sent, first = self._answer.sent_ns - trail.zero_ns, self._answer.head.first.at_ns - trail.zero_ns
             end = max(end, first)
             spans += answer_spans(
-                Hop.CLIENT, sent_ns=sent, first_byte_ns=first, end_ns=end, chunks=chunks, attempt=trail.attempt
+                Hop.CLIENT,
+                sent_ns=sent,
+                first_byte_ns=first,
+                end_ns=end,
+                chunks=chunks,
+                attempt=trail.attempt,
+                cut_off=outcome.end is not End.COMPLETED,
             )
             spans += self._reported(sent, chunks.arrival_ns, chunks.kind)
         wide = sum(error > _WIDE_NS for error in chunks.error_ns)
