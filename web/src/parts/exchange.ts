@@ -1,0 +1,92 @@
+// <unslow-exchange>: figures, waterfall, tokens, facts and outcome of one exchange, on one shared view.
+import { h } from "../core/dom.js";
+import { bytes, duration, maybe, rate } from "../core/format.js";
+import { changes, t, type Key } from "../core/i18n.js";
+import { tokensPerSecond, type Exchange } from "../core/record.js";
+import { View } from "../core/view.js";
+import { ending, headline } from "../core/words.js";
+import "./tokens.js";
+import type { Tokens } from "./tokens.js";
+import "./waterfall.js";
+import type { Waterfall } from "./waterfall.js";
+
+export function figure(key: Key, value: string): HTMLElement {
+  return h("div", { class: "figure" }, h("dt", { t: key }), h("dd", {}, value));
+}
+
+export function figures(shown: Exchange): HTMLElement {
+  const m = shown.metrics;
+  const per = m.tpot_star_ns ?? m.tpot_ns;
+  const list = h("dl", { class: "figures" }, figure("m.ttft", maybe(m.ttft_ns)));
+  if (m.ttfot_ns !== null && m.ttfot_ns !== m.ttft_ns) list.append(figure("m.ttfot", maybe(m.ttfot_ns)));
+  list.append(figure("m.total", duration(m.e2e_ns)), figure("m.rate", rate(tokensPerSecond(m))), figure("m.tpot", maybe(per)));
+  list.append(figure("m.tokens", m.completion_tokens === null ? "–" : m.completion_tokens.toLocaleString("en")));
+  return list;
+}
+
+export class ExchangeView extends HTMLElement {
+  private exchange: Exchange | null = null;
+  private readonly redraw = () => this.fill();
+
+  set data(next: Exchange) {
+    this.exchange = next;
+    if (this.isConnected) this.fill();
+  }
+
+  connectedCallback(): void {
+    changes.addEventListener("change", this.redraw);
+    this.fill();
+  }
+
+  disconnectedCallback(): void {
+    changes.removeEventListener("change", this.redraw);
+  }
+
+  private fill(): void {
+    const shown = this.exchange;
+    if (!shown) return;
+    const view = new View();
+    const waterfall = document.createElement("unslow-waterfall") as Waterfall;
+    const tokens = document.createElement("unslow-tokens") as Tokens;
+    waterfall.view = tokens.view = view;
+    waterfall.data = shown;
+    tokens.data = shown;
+    this.replaceChildren(
+      h("p", { class: `verdict ${shown.timeline.outcome.end}` }, headline(shown)), figures(shown),
+      h("section", { class: "panel" }, waterfall), h("section", { class: "panel" }, tokens), h("section", { class: "panel" }, facts(shown)));
+  }
+}
+
+const UNIT: [RegExp, (value: number) => string][] = [
+  [/_ns$/, duration],
+  [/_bytes$/, bytes],
+];
+
+function shownValue(name: string, value: unknown): string {
+  if (typeof value === "boolean") return t(value ? "f.yes" : "f.no");
+  if (typeof value === "number") return UNIT.find(([suffix]) => suffix.test(name))?.[1](value) ?? String(value);
+  return String(value);
+}
+
+const plainName = (name: string): string => name.replace(/_(ns|bytes)$/, "").replaceAll("_", " ");
+
+/** Facts as flat pairs: `usage.prompt tokens` and so on; what is unknown is left out. */
+export function flatFacts(value: Record<string, unknown>, prefix = ""): [string, string][] {
+  return Object.entries(value).flatMap(([name, found]): [string, string][] => {
+    if (found === null || found === undefined) return [];
+    const shown = prefix + (prefix.startsWith("headers") ? name : plainName(name));
+    if (Array.isArray(found)) return found.length ? [[shown, found.map(String).join(name === "notes" ? "\n" : ", ")]] : [];
+    if (typeof found === "object") return flatFacts(found as Record<string, unknown>, `${plainName(name)} · `);
+    return [[shown, shownValue(name, found)]];
+  });
+}
+
+function facts(shown: Exchange): HTMLElement {
+  const pairs = flatFacts(shown.timeline.facts);
+  const outcome = shown.timeline.outcome.end === "completed" ? t("f.completed") : ending(shown);
+  const list = h("dl", { class: "facts" }, h("div", {}, h("dt", { t: "f.outcome" }), h("dd", { class: `end-${shown.timeline.outcome.end}` }, outcome)));
+  for (const [name, value] of pairs) list.append(h("div", {}, h("dt", {}, name), h("dd", {}, value)));
+  return h("div", {}, h("div", { class: "part-head" }, h("h3", { t: "f.title" })), list);
+}
+
+customElements.define("unslow-exchange", ExchangeView);

@@ -1,0 +1,199 @@
+// <unslow-waterfall>: the ledger over time, one line a row.
+import { h, s } from "../core/dom.js";
+import { duration, exact, share } from "../core/format.js";
+import { changes, t } from "../core/i18n.js";
+import type { Bar, Exchange, Row } from "../core/record.js";
+import { View } from "../core/view.js";
+import { hopWord, phaseAbout, phaseClass, rowWord, sourceWord } from "../core/words.js";
+import { Plot, hatch } from "./plot.js";
+
+const ROW = 28;
+const TOP = 24;
+const MARKS = 18;
+
+export class Waterfall extends HTMLElement {
+  view = new View();
+  private exchange: Exchange | null = null;
+  private plot: Plot | null = null;
+  private readonly labels = h("div", { class: "wf-labels" });
+  private readonly times = h("div", { class: "wf-times", "aria-hidden": "true" });
+  private readonly tableBox = h("details", { class: "fallback", ontoggle: () => this.table() });
+  private drawnRows = "";
+  private readonly relabel = () => {
+    this.drawnRows = "";
+    this.shell();
+    this.refresh();
+  };
+
+  set data(next: Exchange) {
+    this.exchange = next;
+    this.view.grow(next.timeline.end_ns); // redraws through the view's change
+    if (this.isConnected) this.refresh();
+  }
+
+  connectedCallback(): void {
+    this.shell();
+    changes.addEventListener("change", this.relabel);
+    this.refresh();
+  }
+
+  disconnectedCallback(): void {
+    this.plot?.disconnect();
+    this.plot = null;
+    changes.removeEventListener("change", this.relabel);
+  }
+
+  private shell(): void {
+    this.plot?.disconnect();
+    const plot = new Plot(this.view, () => this.draw());
+    this.plot = plot;
+    plot.box.addEventListener("pointermove", (event) => this.hover(event));
+    plot.box.addEventListener("pointerleave", () => plot.hush());
+    const button = (label: "w.zoomin" | "w.zoomout" | "w.zoomall", sign: string, act: () => void) =>
+      h("button", { type: "button", class: "tiny", "t-aria-label": label, "t-title": label, onclick: act }, sign);
+    const zoom = h("div", { class: "zoom" },
+      button("w.zoomin", "+", () => this.view.zoom(0.5)),
+      button("w.zoomout", "−", () => this.view.zoom(2)),
+      button("w.zoomall", "0", () => this.view.reset()));
+    const body = h("div", { class: "wf-body", role: "group", tabindex: 0, "t-aria-label": "w.keys", onkeydown: (e: KeyboardEvent) => plot.key(e) },
+      this.labels, plot.box, this.times);
+    this.tableBox.replaceChildren(h("summary", { t: "w.table" }));
+    this.replaceChildren(
+      h("div", { class: "part-head" }, h("h3", { t: "w.title" }), zoom),
+      body,
+      h("div", { class: "wf-foot" }, this.legend(), h("span", { class: "hint", t: "w.hint" })),
+      this.tableBox, plot.tip);
+    plot.connect();
+  }
+
+  private legend(): HTMLElement {
+    const entry = (cls: string, key: "w.solid" | "w.hatched" | "w.dim") =>
+      h("span", { class: "key" }, h("i", { class: `swatch ${cls}` }), h("span", { t: key }));
+    const rows = this.exchange?.rows ?? [];
+    return h("span", { class: "legend" },
+      entry("", "w.solid"),
+      rows.some((row) => row.source && row.source !== "measured") && entry("hatched", "w.hatched"),
+      rows.some((row) => !row.won) && entry("dim", "w.dim"));
+  }
+
+  private refresh(): void {
+    if (!this.exchange || !this.plot) return;
+    this.rows(this.exchange);
+    this.querySelector(".legend")?.replaceWith(this.legend());
+    this.draw();
+    this.table();
+  }
+
+  /** Labels and durations beside the plot; labels are rebuilt only when the rows are other ones. */
+  private rows(shown: Exchange): void {
+    const key = shown.rows.map((r) => `${r.phase}/${r.hop}/${r.attempt}/${r.source}`).join();
+    if (key !== this.drawnRows) {
+      this.drawnRows = key;
+      this.labels.replaceChildren(...shown.rows.map((row, n) => this.label(row, n)));
+    }
+    const total = shown.timeline.end_ns;
+    this.times.replaceChildren(...shown.rows.map((row) =>
+      h("div", { class: row.won ? "wf-time" : "wf-time lost" }, h("b", {}, duration(row.duration_ns)), h("small", {}, share(row.duration_ns, total)))));
+  }
+
+  private label(row: Row, n: number): HTMLElement {
+    const show = (event: Event) => {
+      const rect = (event.currentTarget as HTMLElement).getBoundingClientRect();
+      this.tell(n, null, rect.left + 24, rect.bottom - 12);
+      this.plot?.svg.querySelectorAll(".bar").forEach((bar) => bar.classList.toggle("on", bar.getAttribute("data-row") === String(n)));
+    };
+    const hide = () => {
+      this.plot?.hush();
+      this.plot?.svg.querySelectorAll(".bar.on").forEach((bar) => bar.classList.remove("on"));
+    };
+    return h("button", { type: "button", class: `wf-label${row.won ? "" : " lost"}`, onfocus: show, onblur: hide, onmouseenter: show, onmouseleave: hide },
+      h("i", { class: `dot ${phaseClass(row.phase)}` }), h("span", { class: "wf-word" }, rowWord(row)),
+      row.hop ? h("small", {}, hopWord(row)) : "");
+  }
+
+  private draw(): void {
+    const { plot, exchange } = this;
+    if (!plot || !exchange) return;
+    const height = TOP + exchange.rows.length * ROW + MARKS;
+    plot.fresh(height);
+    plot.svg.append(hatch(`${plot.id}h`));
+    plot.axis(TOP, height - MARKS);
+    const bars = s("g");
+    for (const bar of exchange.bars) bars.append(...this.bar(bar, exchange, plot));
+    plot.svg.append(bars);
+    this.marks(exchange, plot, height);
+    this.querySelector(".zoom")?.classList.toggle("active", this.view.zoomed);
+  }
+
+  private bar(bar: Bar, shown: Exchange, plot: Plot): SVGElement[] {
+    const row = shown.rows[bar.row];
+    if (!row || bar.end_ns < this.view.start || bar.start_ns > this.view.end) return [];
+    const left = Math.max(-4, plot.x(bar.start_ns));
+    const right = Math.min(plot.width + 4, plot.x(bar.end_ns));
+    const width = Math.max(1.5, right - left);
+    const at = { x: left.toFixed(2), y: TOP + bar.row * ROW + 6, width: width.toFixed(2), height: ROW - 12, rx: Math.min(2.5, width / 2) };
+    const cls = `bar ${phaseClass(row.phase)}${row.won ? "" : " lost"}`;
+    const solid = s("rect", { ...at, class: cls, "data-row": bar.row });
+    if (row.source === "measured" || row.source === null) return [solid];
+    return [solid, s("rect", { ...at, fill: `url(#${plot.id}h)`, class: "over" })];
+  }
+
+  private marks(shown: Exchange, plot: Plot, height: number): void {
+    const found = ([["TTFB", "ttfb_ns"], ["TTFT", "ttft_ns"], ["TTFOT", "ttfot_ns"]] as const)
+      .map(([name, key]) => ({ name, at: shown.metrics[key] }))
+      .filter((m): m is { name: "TTFB" | "TTFT" | "TTFOT"; at: number } => m.at !== null && m.at >= this.view.start && m.at <= this.view.end);
+    const merged: { names: string[]; x: number }[] = [];
+    for (const { name, at } of found) {
+      const last = merged[merged.length - 1];
+      if (last && plot.x(at) - last.x < 42) last.names.push(name);
+      else merged.push({ names: [name], x: plot.x(at) });
+      plot.svg.append(s("path", { class: "moment", d: `M${plot.x(at).toFixed(1)} ${TOP}V${height - MARKS + 3}` }));
+    }
+    merged.forEach(({ names, x }) => {
+      const label = names.join(" · ");
+      const end = x > plot.width - label.length * 4;
+      const start = x < label.length * 4;
+      plot.svg.append(s("text", { class: "moment-word", x: end ? plot.width : start ? Math.max(0, x - 2) : x, y: height - 3,
+        "text-anchor": end ? "end" : start ? "start" : "middle" }, label));
+    });
+  }
+
+  private hover(event: PointerEvent): void {
+    const { plot, exchange } = this;
+    if (!plot || !exchange || event.buttons > 0) return;
+    const rect = plot.box.getBoundingClientRect();
+    const n = Math.floor((event.clientY - rect.top - TOP) / ROW);
+    if (n < 0 || n >= exchange.rows.length) return plot.hush();
+    const at = plot.at(event.clientX - rect.left);
+    const slack = (this.view.span / plot.width) * 4;
+    const bar = exchange.bars.find((b) => b.row === n && b.start_ns - slack <= at && at <= b.end_ns + slack) ?? null;
+    if (bar) this.tell(n, bar, event.clientX, event.clientY);
+    else plot.hush();
+  }
+
+  private tell(n: number, bar: Bar | null, x: number, y: number): void {
+    const row = this.exchange?.rows[n];
+    if (!row || !this.plot || !this.exchange) return;
+    const lines: [string, string][] = [
+      [t("w.time"), exact(row.duration_ns)],
+      [t("w.share"), share(row.duration_ns, this.exchange.timeline.end_ns)],
+      [t("w.hop"), hopWord(row)],
+      [t("w.source"), sourceWord(row)],
+    ];
+    if (bar) lines.push(["", ""], [duration(bar.end_ns - bar.start_ns), `${exact(bar.start_ns)} → ${exact(bar.end_ns)}`]);
+    this.plot.tell(lines, rowWord(row), x, y, phaseAbout(row.phase));
+  }
+
+  private table(): void {
+    if (!this.tableBox.open || !this.exchange) return;
+    const total = this.exchange.timeline.end_ns;
+    const head = h("tr", {}, ...(["w.phase", "w.hop", "w.source", "w.time", "w.share"] as const).map((key) => h("th", { scope: "col", t: key })));
+    const lines = this.exchange.rows.map((row) => h("tr", {}, h("th", { scope: "row" }, rowWord(row)), h("td", {}, hopWord(row)), h("td", {}, sourceWord(row)),
+      h("td", { class: "num" }, exact(row.duration_ns)), h("td", { class: "num" }, share(row.duration_ns, total))));
+    const foot = h("tr", {}, h("th", { scope: "row", colspan: 3, t: "w.sum" }), h("td", { class: "num" }, exact(total)), h("td", { class: "num" }, "100%"));
+    this.tableBox.querySelector("table")?.remove();
+    this.tableBox.append(h("table", {}, h("thead", {}, head), h("tbody", {}, ...lines), h("tfoot", {}, foot)));
+  }
+}
+
+customElements.define("unslow-waterfall", Waterfall);
