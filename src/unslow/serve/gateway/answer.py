@@ -8,14 +8,17 @@ over-long body never goes on; the look comes after it. Nothing is armed: `last_n
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from unslow.core.timeline import Phase
 from unslow.core.wire.http1 import Body, ResponseHead, UntilClose, answer_body, read_response_head
 from unslow.errors import RemoteProtocolError
 from unslow.serve.gateway.headers import answer_head
 from unslow.serve.gateway.ledger import LedgerComment
 from unslow.serve.gateway.observer import Observer, observer_for
+from unslow.serve.gateway.record import comment_of
 
 if TYPE_CHECKING:
     from unslow.serve.gateway.exchange import Exchange
@@ -29,22 +32,17 @@ MAX_SAMPLE_BYTES = 256 << 10
 class Answer:
     """The answer to one request as sent on one connection."""
 
-    __slots__ = (
-        "_body", "_held", "_ledger", "_write", "connection", "dechunk", "exchange", "first_byte_ns", "head", "last_ns",
-        "observer", "reusable", "sample", "size_bytes", "tunnel",
-    )  # fmt: skip
+    head: ResponseHead | None = None
+    observer: Observer | None = None
+    sample: list[bytes] | None = None
+    first_byte_ns = last_ns = size_bytes = 0
+    tunnel = reusable = _dechunk = _rewrites = False
+    _held = b""
+    _body: Body | None = None
+    _ledger: LedgerComment | None = None
 
     def __init__(self, exchange: Exchange, connection: UpstreamConnection, write: Callable[[bytes], None]) -> None:
         self.exchange, self.connection, self._write = exchange, connection, write
-        self._held = b""
-        self._body: Body | None = None
-        self._ledger: LedgerComment | None = None
-        self.head: ResponseHead | None = None
-        self.first_byte_ns = self.last_ns = self.size_bytes = 0
-        self.observer: Observer | None = None
-        self.sample: list[bytes] | None = None
-        self.dechunk = self.tunnel = False
-        self.reusable = False
 
     def received(self, data: bytes, now_ns: int) -> None:
         """Bytes from the upstream."""
@@ -59,11 +57,11 @@ class Answer:
         except RemoteProtocolError as error:
             self.exchange.answer_broken(str(error))
             return
-        if self._ledger is not None or self.dechunk or body.surplus:
-            self._write(self._rewritten(body, pieces, now_ns))
-        else:
-            self._write(data)
-        self._look(pieces, now_ns)
+        self._write(self._rewritten(body, pieces, now_ns) if self._rewrites or body.surplus else data)
+        if self.observer is None:
+            self._sample(pieces)
+        elif self._ledger is None:
+            self.observer.look(pieces, now_ns)
         if body.done:
             self._ended(body, now_ns)
 
@@ -107,9 +105,9 @@ class Answer:
             self._switch(head, rest)
             return
         body = self._body = answer_body(head, exchange.head.method)
-        self._choose_look(head)
         framing = self._framing(head, body)
-        out = answer_head(head, keyed=exchange.keyed, ours=exchange.answer_fields(now_ns), framing=framing)
+        self._choose_look(head)
+        out = answer_head(head, keyed=exchange.keyed, lines=exchange.answer_lines(now_ns) + framing)
         pieces: list[bytes] = []
         if rest:
             self.size_bytes += len(rest)
@@ -119,10 +117,13 @@ class Answer:
                 self.exchange.answer_broken(str(error))
                 return
         exchange.head_is_out = True
-        if self._ledger is not None or self.dechunk or body.surplus:
+        if self._rewrites or body.surplus:
             rest = self._rewritten(body, pieces, now_ns)
         self._write(out + rest)
-        self._look(pieces, now_ns)
+        if self.observer is None:
+            self._sample(pieces)
+        elif self._ledger is None:
+            self.observer.look(pieces, now_ns)
         if body.done:
             self._ended(body, now_ns)
 
@@ -132,9 +133,9 @@ class Answer:
         if exchange.head.upgrade is None:
             exchange.answer_broken("switched protocols without being asked to")
             return
-        upgrade = head.get(b"upgrade") or exchange.head.upgrade
+        upgrade = dict(head.fields).get(b"upgrade") or exchange.head.upgrade
         framing = b"connection: upgrade\r\nupgrade: %b\r\n" % upgrade
-        out = answer_head(head, keyed=exchange.keyed, ours=exchange.answer_fields(self.last_ns), framing=framing)
+        out = answer_head(head, keyed=exchange.keyed, lines=exchange.answer_lines(self.last_ns) + framing)
         self.tunnel = exchange.head_is_out = True
         self._write(out + rest)
         exchange.tunnel_open()
@@ -147,8 +148,8 @@ class Answer:
         keep = exchange.may_keep_client()
         connection = b"" if keep else b"connection: close\r\n"
         if head.chunked:
-            self.dechunk = not exchange.head.minor
-            return connection if self.dechunk else connection + b"transfer-encoding: chunked\r\n"
+            self._dechunk = self._rewrites = not exchange.head.minor
+            return connection if self._dechunk else connection + b"transfer-encoding: chunked\r\n"
         return connection if head.length is None else connection + b"content-length: %d\r\n" % head.length
 
     # -- what it carries
@@ -159,24 +160,22 @@ class Answer:
         if head.encoding not in (b"", b"identity") or self._body is None or self._body.done:
             return
         content_type = head.content_type.decode("latin-1")
-        self.observer = observer_for(content_type, exchange.path, exchange.host, exchange.kept_chunks)
+        self.observer = observer_for(content_type, exchange.path, exchange.host, exchange.gateway.settings.kept_chunks)
         if self.observer is None:
             small = head.length is None or head.length <= MAX_SAMPLE_BYTES
             self.sample = [] if small and b"json" in head.content_type else None
         elif exchange.wants_ledger and head.length is None and b"event-stream" in head.content_type:
             chunked = head.chunked and exchange.head.minor > 0
-            self._ledger = LedgerComment(self.observer, exchange.ledger_comment, chunked=chunked)
+            comment = functools.partial(comment_of, exchange)
+            self._ledger, self._rewrites = LedgerComment(self.observer, comment, chunked=chunked), True
 
     def _rewritten(self, body: Body, pieces: list[bytes], now_ns: int) -> bytes:
         if self._ledger is not None:
             return self._ledger.feed(pieces, now_ns, done=body.done)
         return b"".join(pieces)
 
-    def _look(self, pieces: list[bytes], now_ns: int) -> None:
-        if self.observer is not None:
-            if self._ledger is None:
-                self.observer.look(pieces, now_ns)
-        elif self.sample is not None:
+    def _sample(self, pieces: list[bytes]) -> None:
+        if self.sample is not None:
             self.sample += pieces
             if self.size_bytes > MAX_SAMPLE_BYTES:
                 self.sample = None
@@ -200,6 +199,25 @@ class Answer:
     def upstream_choked(self, choked: bool) -> None:
         """The upstream does not take the request as fast as it comes."""
         self.exchange.upload_choked(choked)
+
+    @property
+    def framed(self) -> bool:
+        """Whether the client can tell a whole answer from a cut one by its framing."""
+        head = self.head
+        return head is not None and (head.length is not None or (head.chunked and not self._dechunk))
+
+    @property
+    def end_mark_seen(self) -> bool:
+        """Whether the stream's own end mark (`[DONE]`) has come."""
+        return self.observer is not None and self.observer.done
+
+    def phase(self) -> Phase:
+        """Where it is now, in the record's words."""
+        if not self.first_byte_ns:
+            return Phase.WAIT
+        if self.observer is None:
+            return Phase.DRAIN
+        return Phase.WAIT if self.observer.first_token_ns is None else Phase.DECODE
 
     def detach(self) -> None:
         """The client is gone, but the answer is complete enough: read on without it."""

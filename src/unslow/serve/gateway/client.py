@@ -24,6 +24,7 @@ from unslow.serve.gateway.door import open_door
 from unslow.serve.gateway.errors import Refusal, by_hint, write_answer
 from unslow.serve.gateway.exchange import Exchange
 from unslow.serve.gateway.headers import cors_fields
+from unslow.serve.gateway.waiting import waiting
 from unslow.serve.gateway.wheel import Timed
 
 MAX_HELD_BYTES = 256 << 10
@@ -207,7 +208,7 @@ class ClientConnection(asyncio.Protocol):
     def _check_size(self, exchange: Exchange, pieces: list[bytes]) -> None:
         limit = self.gateway.settings.max_body_bytes
         stated = exchange.head.length or 0
-        if stated > limit or exchange.upload_bytes + sum(map(len, pieces)) > limit:
+        if stated > limit or exchange.body.size_bytes + sum(map(len, pieces)) > limit:
             raise Refusal("body_too_large", str(limit))
 
     def _refuse(self, refusal: Refusal) -> None:
@@ -310,7 +311,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _waiting(self, now_ns: int) -> tuple[Wait, int]:
         if self.exchange is not None:
-            return self.exchange.waiting(now_ns)
+            return waiting(self.exchange, now_ns)
         if self.state is State.LINGER:
             return Wait.LINGER, self._since_ns
         if self.choked:

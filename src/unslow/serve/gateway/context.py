@@ -44,18 +44,15 @@ class Gateway:
         self.max_idle_clients = max(1, settings.max_idle_connections // share)
         self.clock = Clock(settings.clock_id)
         self.instance = os.urandom(4).hex()
+        """Makes requests' ids unique over workers and restarts."""
         self.via = b"1.1 unslow-" + self.instance.encode()
+        self.via_line = b"via: " + self.via + b"\r\n"
         self.random = random.Random(os.urandom(16))
         self.requests_total = 0
         self.active = 0
         self.draining = False
         self.empty = asyncio.Event()
         """Set when the last client is gone while draining."""
-
-    def next_id(self) -> str:
-        """A request's id: unique over workers and restarts."""
-        self.requests_total += 1
-        return f"{self.instance}-{self.requests_total:x}"
 
     @property
     def idle_upstream(self) -> int:

@@ -37,8 +37,8 @@ def open_door(gateway: Gateway, exchange: Exchange) -> bool:
         exchange.key_name = _key_name(gateway, head)
     _check_path(exchange)
     if head.method in _NOT_RELAYED:
-        raise Refusal("method_not_allowed", exchange.method[:32])
-    if any(name == b"via" and gateway.via in value for name, value in head.fields):
+        raise Refusal("method_not_allowed", head.method.decode("latin-1"))
+    if b"via" in head.index and any(name == b"via" and gateway.via in value for name, value in head.fields):
         raise Refusal("loop_detected")
     if exchange.path == "/v1/models" and head.method == b"GET" and len(gateway.pools) > 1:
         exchange.run(gateway.loop.create_task(merge_models(gateway, exchange)))
@@ -49,20 +49,16 @@ def open_door(gateway: Gateway, exchange: Exchange) -> bool:
 def _answers_origin(gateway: Gateway, exchange: Exchange) -> bool:
     """Refuse pages that may not call; answer the preflights of those that may."""
     head = exchange.head
-    origin = head.get(b"origin")
+    origin = head.index.get(b"origin")
     if origin is None:
         return False
-    if head.count(b"origin") > 1 or not gateway.origins.allows(origin, head.host):
+    if not gateway.origins.allows(origin, head.host):
         raise Refusal("origin_not_allowed", repr(origin[:200].decode("latin-1")))
     exchange.origin = origin
-    if head.method != b"OPTIONS" or head.get(b"access-control-request-method") is None:
+    if head.method != b"OPTIONS" or b"access-control-request-method" not in head.index:
         return False
-    fields = [field for field in preflight_fields(head, origin) if field[0].startswith(b"access-control-")]
-    exchange.respond(204, [field for field in fields if field[0] not in _ADDED_LATER], b"")
+    exchange.respond(204, preflight_fields(head), b"")
     return True
-
-
-_ADDED_LATER = frozenset((b"access-control-allow-origin", b"access-control-expose-headers"))
 
 
 def _answers_health(gateway: Gateway, exchange: Exchange) -> bool:
@@ -84,7 +80,7 @@ def _answers_health(gateway: Gateway, exchange: Exchange) -> bool:
 
 def _key_name(gateway: Gateway, head: RequestHead) -> str:
     for header in (b"authorization", b"x-api-key", b"api-key"):
-        given = head.get(header)
+        given = head.index.get(header)
         name = gateway.keys.name(given) if given is not None else None
         if name is not None:
             return name

@@ -15,35 +15,35 @@ becomes an error of ours; after that the client's connection is cut, so that a t
 from __future__ import annotations
 
 import asyncio
+import functools
 import re
-import time
 from enum import Enum
-from time import perf_counter_ns
+from time import perf_counter_ns, time
 from typing import TYPE_CHECKING
 
-from unslow.core.policy.model_scan import ModelScan
 from unslow.core.policy.retry import may_resend
-from unslow.core.policy.timeouts import Wait
 from unslow.core.timeline import End, Outcome, Phase
-from unslow.core.wire.http1 import Field, RequestHead, chunk, write_fields
+from unslow.core.wire.http1 import Field, RequestHead, write_fields
 from unslow.errors import AdmissionRejected, PhaseTimeout, UpstreamError
 from unslow.serve.gateway.answer import Answer
 from unslow.serve.gateway.connect import Step
 from unslow.serve.gateway.context import Gateway
+from unslow.serve.gateway.destination import destination
 from unslow.serve.gateway.errors import Refusal
-from unslow.serve.gateway.headers import cors_fields, request_line, upstream_fields
-from unslow.serve.gateway.record import comment_of, finished
+from unslow.serve.gateway.headers import cors_fields, request_head
+from unslow.serve.gateway.record import finished
+from unslow.serve.gateway.upload import Upload
+from unslow.serve.gateway.way import Way
 
 if TYPE_CHECKING:
     from unslow.serve.gateway.client import ClientConnection
     from unslow.serve.gateway.pool import Pool
     from unslow.serve.gateway.upstream import UpstreamConnection
 
-SCANNED_BYTES = 64 << 10
-"""How far a body is searched for its model where only the record wants to know it."""
 DETACHED_S = 2.0
 """How long the rest of an answer may take after its client left at the stream's end mark."""
 _TRACEPARENT = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?")
+_WELL = Outcome()
 
 
 class Stage(Enum):
@@ -59,63 +59,45 @@ class Stage(Enum):
 
 
 class Exchange:
-    """One request and its answer."""
+    """One request and its answer. Stamps are 0 until they are taken."""
 
-    __slots__ = (
-        "_kept", "_kept_bytes", "_scan", "_task", "admitted_ns", "answer", "attempt", "choked_since_ns", "client",
-        "connected_ns", "connection", "gateway", "head", "head_is_out", "id", "keep_client", "key_name", "lost",
-        "method", "model", "origin", "outcome", "path", "pool", "queued", "reused", "routed_ns", "sends", "sent_ns",
-        "stage", "started_at", "started_ns", "status", "steps", "trace_id", "traceparent", "upload_bytes",
-        "upload_done", "uploaded_ns", "wants_ledger",
-    )  # fmt: skip
+    stage = Stage.ROUTING
+    pool: Pool | None = None
+    way: Way | None = None
+    connection: UpstreamConnection | None = None
+    answer: Answer | None = None
+    model: str | None = None
+    origin: bytes | None = None
+    key_name: str | None = None
+    status: int | None = None
+    outcome = _WELL
+    head_is_out = queued = reused = False
+    routed_ns = admitted_ns = connected_ns = sent_ns = choked_since_ns = sends = attempt = 0
+    lost: tuple[Step, ...] = ()
+    _task: asyncio.Task[None] | None = None
 
     def __init__(self, gateway: Gateway, client: ClientConnection, head: RequestHead, started_ns: int) -> None:
         self.gateway, self.client, self.head = gateway, client, head
-        self.id = gateway.next_id()
+        gateway.requests_total += 1
         gateway.active += 1
+        self.id = f"{gateway.instance}-{gateway.requests_total:x}"
         self.path = head.path.decode("latin-1")
-        self.method = head.method.decode("latin-1")
-        self.started_ns = started_ns
-        self.started_at = time.time() - (perf_counter_ns() - started_ns) / 1e9
-        self.routed_ns = self.admitted_ns = self.connected_ns = self.sent_ns = 0
-        self.uploaded_ns = started_ns
-        self.stage = Stage.ROUTING
-        self.pool: Pool | None = None
-        self.connection: UpstreamConnection | None = None
-        self.answer: Answer | None = None
-        self.model: str | None = None
-        self.origin: bytes | None = None
-        self.key_name: str | None = None
+        self.started_ns = self.uploaded_ns = started_ns
+        self.started_at = time() - (perf_counter_ns() - started_ns) / 1e9
         self.keep_client = not head.close
-        self.head_is_out = self.upload_done = self.queued = self.reused = False
-        self.status: int | None = None
-        self.sends = self.attempt = self.upload_bytes = self.choked_since_ns = 0
         self.steps: list[Step] = []
-        self.lost: list[Step] = []
-        self.outcome = Outcome()
-        self.wants_ledger = gateway.settings.ledger_comment
-        self._kept: list[bytes] | None = []
-        self._kept_bytes = 0
-        self._scan: ModelScan | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._read_fields(head)
-
-    def _read_fields(self, head: RequestHead) -> None:
-        given = None
-        for name, value in head.fields:
-            if name == b"traceparent":
-                given = _TRACEPARENT.fullmatch(value)
-            elif name == b"x-unslow-ledger":
-                self.wants_ledger = value == b"1"
-            elif name == b"content-type" and head.method != b"GET":
-                self._scan = ModelScan(value)
-        self.traceparent: bytes | None = None
-        if given is not None:
-            self.trace_id = given[1].decode()
-            return
-        number = self.gateway.random.getrandbits(192)
-        self.trace_id = f"{number >> 64:032x}"
-        self.traceparent = b"00-%032x-%016x-01" % (number >> 64, (number & 0xFFFFFFFFFFFFFFFF) | 1)
+        settings, index = gateway.settings, head.index
+        kind = index.get(b"content-type", b"")
+        self.body = Upload(chunked=head.chunked, content_type=kind, bound_bytes=settings.routing_body_bytes)
+        self.wants_ledger = settings.ledger_comment or index.get(b"x-unslow-ledger") == b"1"
+        given = index.get(b"traceparent")
+        found = None if given is None else _TRACEPARENT.fullmatch(given)
+        if found is None:
+            number = gateway.random.getrandbits(192)
+            self.trace_line = b"traceparent: 00-%032x-%016x-01\r\n" % (number >> 64, number & 0xFFFFFFFFFFFFFFFF | 1)
+            self.trace_id = self.trace_line[16:48].decode()
+        else:
+            self.trace_line, self.trace_id = b"", found[1].decode()
 
     # -- what the answer asks
 
@@ -127,109 +109,57 @@ class Exchange:
     @property
     def keyed(self) -> bool:
         """Whether a key of ours went along."""
-        return self.pool is not None and self.pool.injects(self.path)
-
-    @property
-    def kept_chunks(self) -> int:
-        """How many stream events the record keeps."""
-        return self.gateway.settings.kept_chunks
+        return self.way is not None and self.way.keyed
 
     def may_keep_client(self) -> bool:
         """Whether the client's connection can serve another request after this one."""
-        self.keep_client = self.keep_client and self.upload_done and not self.gateway.draining
+        self.keep_client = self.keep_client and self.body.done and not self.gateway.draining
         return self.keep_client
 
-    def answer_fields(self, now_ns: int) -> list[Field]:
-        """Our fields in the head of the answer, with what is known by now."""
-        assert self.pool is not None
-        timing = b"gw;dur=%.3f, connect;dur=%.3f, up;dur=%.3f" % (
-            (self.admitted_ns - self.started_ns) / 1e6,
-            (self.connected_ns - self.admitted_ns) / 1e6,
-            (now_ns - (self.sent_ns or now_ns)) / 1e6,
+    def answer_lines(self, now_ns: int) -> bytes:
+        """Our field lines in the head of the answer, with what is known by now."""
+        lines = b"x-unslow-id: %b\r\nx-unslow-upstream: %b\r\n%b" % (
+            self.id.encode(),
+            self.pool.name_bytes if self.pool is not None else b"",
+            b"server-timing: gw;dur=%.3f, connect;dur=%.3f, up;dur=%.3f\r\n"
+            % (
+                (self.admitted_ns - self.started_ns) / 1e6,
+                (self.connected_ns - self.admitted_ns) / 1e6,
+                (now_ns - (self.sent_ns or now_ns)) / 1e6,
+            ),
         )
-        fields = [
-            (b"x-unslow-id", self.id.encode()),
-            (b"x-unslow-upstream", self.pool.name_bytes),
-            (b"server-timing", timing),
-        ]
-        return fields + cors_fields(self.origin) if self.origin is not None else fields
+        return lines if self.origin is None else lines + write_fields(cors_fields(self.origin))
 
-    def ledger_comment(self, now_ns: int) -> bytes:
-        """The ledger so far, as an SSE comment."""
-        return comment_of(self, now_ns)
-
-    # -- the request's body
+    # -- the request's body, a destination, a place
 
     def upload(self, pieces: list[bytes], now_ns: int, *, done: bool) -> None:
         """More of the request's body, and whether that was all. Raises Refusal."""
         self.uploaded_ns = now_ns
-        self.upload_done = done
-        self.upload_bytes += sum(map(len, pieces))
-        if self._scan is not None and not self._scan.over:
-            for piece in pieces:
-                self._scan.feed(piece)
-            self.model = self._scan.model
+        body = self.body
+        body.add(pieces, done=done)
         if self.stage is Stage.SENT:
             self._forward(pieces, now_ns)
             return
-        if self._kept is not None:
-            self._kept += pieces
-            self._kept_bytes += sum(map(len, pieces))
+        body.hold(pieces)
         if self.stage is Stage.ROUTING:
-            self._route(now_ns)
-        if self._kept_bytes > self.gateway.settings.routing_body_bytes and self.connection is None:
+            name = destination(self.gateway, self)
+            if name is not None:
+                self._enter(self.gateway.pools[name], now_ns)
+        if body.full and self.connection is None:
             self.client.read(False)
 
-    def _route(self, now_ns: int) -> None:
-        name = self._destination()
-        if name is None:
-            return
-        self.pool = self.gateway.pools[name]
-        self.routed_ns = now_ns
-        self.stage = Stage.QUEUED
+    def _enter(self, pool: Pool, now_ns: int) -> None:
+        self.pool, self.routed_ns = pool, now_ns
+        self.way = pool.way(self.path)
         try:
-            placed = self.pool.admission.offer(self)
+            placed = pool.admission.offer(self)
         except AdmissionRejected as error:
-            self.stage = Stage.ROUTING
-            raise Refusal("queue_full", name, retry_after_s=error.retry_after_s) from error
+            raise Refusal("queue_full", pool.name, retry_after_s=error.retry_after_s) from error
+        self.stage = Stage.QUEUED
         if placed:
             self.admitted(now_ns)
         else:
             self.queued = True
-
-    def _destination(self) -> str | None:
-        """The upstream's name; None while its model may still come. Raises Refusal."""
-        gateway, routes = self.gateway, self.gateway.routes
-        named = self.head.get(b"x-unslow-upstream")
-        if named is not None:
-            name = named.decode("latin-1")
-            if name not in gateway.pools:
-                raise Refusal("upstream_not_found", repr(name))
-            return name
-        if routes.single:
-            return routes.without_model()
-        if self.path.startswith("/v1/models/"):
-            self.model = self.path[len("/v1/models/") :]
-        if self.model is not None:
-            return self._by_model(self.model)
-        if self.upload_done or (self._scan is not None and self._scan.over):
-            if self.upload_bytes and routes.rest is None:
-                raise Refusal("model_required")
-            return routes.without_model()
-        if self.upload_bytes >= gateway.settings.routing_body_bytes:
-            if routes.rest is None:
-                raise Refusal("model_beyond_bound", str(gateway.settings.routing_body_bytes))
-            return routes.rest
-        return None
-
-    def _by_model(self, model: str) -> str:
-        name = self.gateway.routes.by_model(model)
-        if name is None:
-            known = ", ".join(self.gateway.routes.known()[:20])
-            raise Refusal("model_not_found", f"{model[:100]!r}; known: {known}")
-        return name
-
-    # -- a place and a connection
 
     def admitted(self, now_ns: int) -> None:
         """There is a place: take a pooled connection, or make one."""
@@ -241,6 +171,8 @@ class Exchange:
         else:
             self.reused = True
             self._send(connection, now_ns)
+
+    # -- a connection
 
     def _connect(self) -> None:
         self.stage = Stage.CONNECTING
@@ -264,79 +196,47 @@ class Exchange:
 
     def _send(self, connection: UpstreamConnection, now_ns: int) -> None:
         """The head, and as much of the body as is there, in one write."""
-        client = self.client
+        client, head, body, way = self.client, self.head, self.body, self.way
+        assert way is not None
         self.connection, self.stage, self.connected_ns = connection, Stage.SENT, now_ns
         self.sends += 1
         connection.served += 1
         self.answer = connection.carried = Answer(self, connection, client.transport.write)
-        body = b"".join(self._kept or ())
-        if not self.upload_done and self.head.chunked:
-            body = chunk(body)
-        connection.transport.write(self._request_head(len(body)) + body)
-        if self.upload_done:
-            self.sent_ns = perf_counter_ns()
-        elif self._kept_bytes > self.gateway.settings.routing_body_bytes:
-            self._kept = None
-        connection.read(not client.choked)
-        client.read(not self.choked_since_ns)
-
-    def _request_head(self, held_bytes: int) -> bytes:
-        pool, head = self.pool, self.head
-        assert pool is not None
-        fields = upstream_fields(
-            head,
-            pool,
-            self.path,
-            via=self.gateway.via,
-            traceparent=self.traceparent,
-            gateway_key=self.gateway.keys.required,
-        )
+        lines = self.gateway.via_line + self.trace_line + body.framing(head.length)
         if head.upgrade is not None:
-            fields += [(b"connection", b"upgrade"), (b"upgrade", head.upgrade)]
-        if head.chunked and not self.upload_done:
-            fields.append((b"transfer-encoding", b"chunked"))
-        elif head.chunked:
-            fields.append((b"content-length", b"%d" % held_bytes))
-        elif head.length is not None:
-            fields.append((b"content-length", b"%d" % head.length))
-        return request_line(head, pool) + write_fields(fields) + b"\r\n"
+            lines += b"connection: upgrade\r\nupgrade: %b\r\n" % head.upgrade
+        out = request_head(head, way, gateway_key=self.gateway.keys.required, lines=lines)
+        connection.transport.write(out + body.start())
+        if body.done:
+            self.sent_ns = perf_counter_ns()
+        else:
+            client.read(not self.choked_since_ns)
+        if client.choked or not connection.reading:
+            connection.read(not client.choked)
 
     def _forward(self, pieces: list[bytes], now_ns: int) -> None:
-        """Body bytes straight on; kept as well while the request may have to be sent again."""
         connection, answer = self.connection, self.answer
         if connection is None or answer is None:
             return
-        write = connection.transport.write
-        for piece in pieces:
-            write(chunk(piece) if self.head.chunked else piece)
-        if self.upload_done:
-            if self.head.chunked:
-                write(b"0\r\n\r\n")
+        self.body.forward(pieces, connection.transport.write, answering=bool(answer.first_byte_ns))
+        if self.body.done:
             self.sent_ns = now_ns
-        if self._kept is not None:
-            self._kept_bytes += sum(map(len, pieces))
-            if self._kept_bytes > self.gateway.settings.routing_body_bytes or answer.first_byte_ns:
-                self._kept = None
-            else:
-                self._kept += pieces
 
     def upload_choked(self, choked: bool) -> None:
         """The upstream reads slowly: so do we."""
         self.choked_since_ns = perf_counter_ns() if choked else 0
         self.client.read(not choked)
 
-    # -- the protocol switched
-
     def tunnel_open(self) -> None:
-        """Bytes go both ways as they are from now on."""
+        """The protocol switched: bytes go both ways as they are from now on."""
         self.stage = Stage.TUNNEL
         self.keep_client = False
         self.client.tunnel()
 
     def tunnelled(self, data: bytes) -> None:
-        """Bytes from the client."""
+        """Bytes from the client of a tunnel."""
         if self.connection is not None:
-            self.upload_bytes += len(data)
+            self.body.size_bytes += len(data)
             self.connection.transport.write(data)
 
     # -- ends
@@ -348,7 +248,7 @@ class Exchange:
         assert connection is not None
         assert pool is not None
         connection.carried = self.connection = None
-        if answer.reusable and self.upload_done and self.stage is Stage.SENT:
+        if answer.reusable and self.body.done and self.stage is not Stage.TUNNEL:
             pool.put(connection, now_ns)
         else:
             connection.transport.close()
@@ -361,9 +261,8 @@ class Exchange:
 
     def answer_broken(self, why: str) -> None:
         """The upstream broke the protocol."""
-        self._drop_connection()
         name = self.pool.name if self.pool is not None else ""
-        self.refuse(Refusal("upstream_protocol", f"{name} {why}"), self._phase())
+        self.refuse(Refusal("upstream_protocol", f"{name}: {why}"))
 
     def answer_lost(self, now_ns: int) -> None:
         """The upstream's connection ended before the answer did."""
@@ -372,31 +271,34 @@ class Exchange:
             return
         assert answer is not None
         assert self.pool is not None
-        held = self._kept is not None
+        held = self.body.held is not None
         if may_resend(reused=self.reused, answer_bytes=answer.first_byte_ns, sends=self.sends, body_held=held):
-            sent_ns = self.sent_ns or now_ns
-            self.lost.append(Step(Phase.SEND, self.connected_ns, sent_ns, self.attempt, won=False))
-            self.lost.append(Step(Phase.WAIT, sent_ns, now_ns, self.attempt, won=False))
-            self.attempt += 1
-            self.answer = None
-            self.sent_ns = 0
-            self._connect()
-            return
-        self.refuse(Refusal("upstream_lost", self.pool.name), self._phase())
+            self._resend(now_ns)
+        else:
+            self.refuse(Refusal("upstream_lost", self.pool.name))
+
+    def _resend(self, now_ns: int) -> None:
+        sent_ns = self.sent_ns or now_ns
+        self.lost = (
+            Step(Phase.SEND, self.connected_ns, sent_ns, self.attempt, won=False),
+            Step(Phase.WAIT, sent_ns, now_ns, self.attempt, won=False),
+        )
+        self.attempt += 1
+        self.answer = None
+        self.sent_ns = 0
+        self._connect()
 
     def refuse(self, refusal: Refusal, phase: Phase | None = None) -> None:
         """It failed: say so if nothing is out yet, else cut the answer short."""
         if self.stage is Stage.ENDED:
             return
-        now_ns = perf_counter_ns()
-        self.outcome = Outcome(End.FAILED, phase or self._phase(), refusal.code, refusal.message)
+        self.outcome = Outcome(End.FAILED, phase or self.phase(), refusal.code, refusal.message)
         self._drop_connection()
+        self._end(perf_counter_ns())
         if self.head_is_out:
-            self._end(now_ns)
-            self.client.cut(framed=self._framed())
+            self.client.cut(framed=self.answer is not None and self.answer.framed)
         else:
             self.status = refusal.status
-            self._end(now_ns)
             self.client.answer(self, refusal.status, refusal.fields(), refusal.body())
 
     def respond(self, status: int, fields: list[Field], body: bytes) -> None:
@@ -415,86 +317,54 @@ class Exchange:
         """The client is gone. After a stream's end mark that is no loss; before it the upstream is told at once."""
         if self.stage is Stage.ENDED:
             return
-        answer = self.answer
-        if answer is not None and answer.observer is not None and answer.observer.done and self.connection is not None:
+        answer, connection = self.answer, self.connection
+        if answer is not None and answer.end_mark_seen and connection is not None:
             answer.detach()
-            self.connection.read(True)
+            connection.read(True)
             self.gateway.loop.call_later(DETACHED_S, self._drop_connection)
-            self._end(now_ns)
         else:
             if self.stage is not Stage.TUNNEL:
-                self.outcome = Outcome(End.ABORTED, self._phase(), "client_gone")
+                self.outcome = Outcome(End.ABORTED, self.phase(), "client_gone")
             self._drop_connection()
-            self._end(now_ns)
+        self._end(now_ns)
         self.delivered(now_ns)
 
     def delivered(self, now_ns: int) -> None:
         """All of the answer is with the kernel, or lost: the record is complete."""
         if self.gateway.feed.on:
-            self.gateway.feed.put(finished(self, now_ns))
-        if self.connection is None:
-            self.answer = None
-
-    def waiting(self, now_ns: int) -> tuple[Wait, int]:
-        """What it waits for, and since when."""
-        answer, stage = self.answer, self.stage
-        if stage is Stage.QUEUED:
-            return Wait.QUEUE, self.routed_ns
-        if self.choked_since_ns:
-            return Wait.GAP, self.choked_since_ns
-        if stage is Stage.ROUTING or (stage is Stage.SENT and not self.upload_done and not self.head_is_out):
-            return Wait.BODY, self.uploaded_ns
-        if stage is not Stage.SENT or answer is None:
-            return Wait.NOTHING, now_ns
-        if self.client.choked:
-            return Wait.SLOW_CLIENT, self.client.choked_since_ns
-        if not self.head_is_out:
-            return Wait.FIRST_BYTE, self.sent_ns
-        if answer.observer is not None and answer.observer.first_token_ns is None:
-            return Wait.FIRST_TOKEN, self.sent_ns
-        return Wait.GAP, answer.last_ns
+            self.gateway.feed.put(functools.partial(finished, self, now_ns))
 
     def _end(self, now_ns: int) -> None:
         """Give back what it holds."""
-        stage, self.stage = self.stage, Stage.ENDED
+        self.stage = Stage.ENDED
         self.gateway.active -= 1
-        self._kept = None
+        self.body.held = None
         if self._task is not None and self._task is not asyncio.current_task():
             self._task.cancel()
             self._task = None
-        if self.pool is None or not self.routed_ns:
+        if self.pool is None:
             return
-        if stage is Stage.QUEUED and not self.admitted_ns:
+        if not self.admitted_ns:
             self.pool.admission.withdraw(self)
-        elif self.admitted_ns:
-            following = self.pool.admission.release(now_ns - self.admitted_ns)
-            if following is not None:
-                self.gateway.loop.call_soon(_admit, following)
+            return
+        following = self.pool.admission.release(now_ns - self.admitted_ns)
+        if following is not None:
+            self.gateway.loop.call_soon(_admit, following)
 
     def _drop_connection(self) -> None:
         connection, self.connection = self.connection, None
         if connection is not None:
             connection.drop()
 
-    def _framed(self) -> bool:
-        """Whether the client can tell a whole answer from a cut one by its framing."""
-        head = self.answer.head if self.answer is not None else None
-        return head is not None and (head.length is not None or (head.chunked and self.head.minor > 0))
-
-    def _phase(self) -> Phase:
+    def phase(self) -> Phase:
         """Where it is now, in the record's words."""
-        answer = self.answer
         if self.stage is Stage.QUEUED:
             return Phase.QUEUE
         if self.stage is Stage.CONNECTING:
             return Phase.CONNECT
-        if answer is None or not self.sent_ns:
+        if self.answer is None or not self.sent_ns:
             return Phase.SEND
-        if not answer.first_byte_ns:
-            return Phase.WAIT
-        if answer.observer is None:
-            return Phase.DRAIN
-        return Phase.DECODE if answer.observer.first_token_ns is not None else Phase.WAIT
+        return self.answer.phase()
 
 
 def _admit(exchange: Exchange) -> None:

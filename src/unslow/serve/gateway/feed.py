@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
+from typing import cast
 
-from unslow.serve.recorder.protocol import Finished, Message, encode
+from unslow.serve.recorder.protocol import Message, Snapshot, encode
 
 FLUSH_S = 0.05
 BATCH = 64
@@ -23,7 +25,7 @@ class Feed(asyncio.Protocol):
 
     def __init__(self, path: str | None, max_messages: int) -> None:
         self._path = path
-        self._held: deque[Message] = deque()
+        self._held: deque[Message | Callable[[], Message]] = deque()
         self._max = max_messages
         self._transport: asyncio.WriteTransport | None = None
         self._ready = False
@@ -35,13 +37,16 @@ class Feed(asyncio.Protocol):
         """Whether records are wanted at all."""
         return self._path is not None
 
-    def put(self, message: Message) -> None:
-        """Send it when it can be sent; drop and count it where too many wait."""
+    def put(self, message: Message | Callable[[], Message]) -> None:
+        """Send it when it can be sent; drop and count it where too many wait.
+
+        A callable is called for the message then: making many in a row costs less than making each in its turn.
+        """
         if self._path is None:
             return
         if len(self._held) < self._max:
             self._held.append(message)
-        elif isinstance(message, Finished):
+        elif not isinstance(message, Snapshot):
             self.dropped += 1
 
     def start(self) -> None:
@@ -80,14 +85,13 @@ class Feed(asyncio.Protocol):
         if self._transport is None or not self._ready or not self._held:
             return
         held = self._held
-        frames = [encode(held.popleft()) for _ in range(min(BATCH, len(held)))]
-        self._transport.write(b"".join(frames))
+        batch = [held.popleft() for _ in range(min(BATCH, len(held)))]
+        self._transport.write(b"".join([encode(one() if callable(one) else one) for one in batch]))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Ready to send."""
-        assert isinstance(transport, asyncio.WriteTransport)
-        transport.set_write_buffer_limits(high=BUFFER_BYTES)
-        self._transport, self._ready = transport, True
+        self._transport, self._ready = cast(asyncio.WriteTransport, transport), True
+        self._transport.set_write_buffer_limits(high=BUFFER_BYTES)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The recorder went: hold records until it is back."""

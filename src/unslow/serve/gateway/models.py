@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from unslow.core.wire.http1 import Body, ResponseHead, UntilClose, answer_body, read_response_head, write_fields
+from unslow.core.wire.http1 import Body, ResponseHead, UntilClose, answer_body, read_response_head
 from unslow.errors import RemoteProtocolError, UpstreamError
 from unslow.serve.gateway.context import Gateway
 from unslow.serve.gateway.errors import Refusal
-from unslow.serve.gateway.headers import request_line, upstream_fields
+from unslow.serve.gateway.headers import request_head
 from unslow.serve.gateway.pool import Pool
 
 if TYPE_CHECKING:
@@ -92,15 +92,9 @@ async def fetch_models(gateway: Gateway, exchange: Exchange, pool: Pool) -> list
     result: asyncio.Future[bytes] = gateway.loop.create_future()
     connection.served += 1
     connection.carried = Fetch(pool, connection, result)
-    fields = upstream_fields(
-        exchange.head,
-        pool,
-        exchange.path,
-        via=gateway.via,
-        traceparent=exchange.traceparent,
-        gateway_key=gateway.keys.required,
-    )
-    connection.transport.write(request_line(exchange.head, pool) + write_fields(fields) + b"\r\n")
+    lines = gateway.via_line + exchange.trace_line
+    head = request_head(exchange.head, pool.way(exchange.path), gateway_key=gateway.keys.required, lines=lines)
+    connection.transport.write(head)
     try:
         body = await result
         return msgspec.json.decode(body, type=_Listing).data

@@ -8,13 +8,15 @@ from time import perf_counter_ns
 from typing import Any
 
 from unslow.core.policy.admission import Admission
-from unslow.core.policy.routing import join_target, path_listed
 from unslow.errors import UpstreamError
 from unslow.serve.gateway.connect import Connector, Step
 from unslow.serve.gateway.settings import GatewaySettings, UpstreamSettings
 from unslow.serve.gateway.target import read_target
 from unslow.serve.gateway.tls import client_context
 from unslow.serve.gateway.upstream import UpstreamConnection
+from unslow.serve.gateway.way import Way, make_way
+
+MAX_WAYS = 256
 
 
 class Pool:
@@ -43,7 +45,7 @@ class Pool:
         self.trouble = "not tried yet"
         self._idle_limit_ns = int(gateway.pool_idle_s * 1e9)
         self._max_idle = gateway.max_idle_upstream
-        self._key_paths: dict[str, bool] = {}
+        self._ways: dict[str, Way] = {}
 
     def take(self, now_ns: int) -> UpstreamConnection | None:
         """A usable idle connection, the one used last."""
@@ -98,19 +100,13 @@ class Pool:
             return
         self.put(connection, perf_counter_ns())
 
-    def target_of(self, target: str) -> bytes:
-        """Where a client's path with its query goes."""
-        return join_target(self.target.base_path, target).encode("latin-1")
-
-    def injects(self, path: str) -> bool:
-        """Whether our key goes along for this path."""
-        if self.settings.api_key is None:
-            return False
-        known = self._key_paths.get(path)
+    def way(self, path: str) -> Way:
+        """What every request for this path has in common; remembered for the first few hundred paths."""
+        known = self._ways.get(path)
         if known is None:
-            known = path_listed(path, self.settings.key_paths)
-            if len(self._key_paths) < 256:
-                self._key_paths[path] = known
+            known = make_way(self.settings, self.target, path)
+            if len(self._ways) < MAX_WAYS:
+                self._ways[path] = known
         return known
 
 

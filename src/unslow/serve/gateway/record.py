@@ -53,7 +53,10 @@ def finished(exchange: Exchange, end_ns: int) -> Finished:
     """The message for the recorder."""
     path = exchange.path if len(exchange.path) <= 256 else exchange.path[:256]
     worker = exchange.gateway.settings.worker
-    return Finished(timeline_of(exchange, end_ns), worker, exchange.key_name, path)
+    message = Finished(timeline_of(exchange, end_ns), worker, exchange.key_name, path)
+    if exchange.connection is None:
+        exchange.answer = None  # or they keep each other alive
+    return message
 
 
 def comment_of(exchange: Exchange, now_ns: int) -> bytes:
@@ -155,7 +158,7 @@ def _facts(exchange: Exchange, answer: Answer | None, said: _Said) -> Facts:
     pool = exchange.pool
     return Facts(
         url=None if pool is None else f"{pool.target.where}{pool.target.base_path}",
-        method=exchange.method,
+        method=exchange.head.method.decode(),
         status=exchange.status if head is None else head.status,
         stream=None if answer is None or head is None else answer.observer is not None,
         upstream=None if pool is None else pool.name,
@@ -165,7 +168,7 @@ def _facts(exchange: Exchange, answer: Answer | None, said: _Said) -> Facts:
         reused=exchange.reused if answer is not None else None,
         content_type=None if head is None else head.content_type.decode("latin-1") or None,
         content_encoding=None if head is None else head.encoding.decode("latin-1") or None,
-        request_bytes=exchange.upload_bytes,
+        request_bytes=exchange.body.size_bytes,
         response_bytes=None if answer is None else answer.size_bytes,
         finish_reason=said.finish_reason,
         usage=said.usage,

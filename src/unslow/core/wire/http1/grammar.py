@@ -9,6 +9,7 @@ other parser. Each alternative starts with a byte that the one before it exclude
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 Field = tuple[bytes, bytes]
 """A field's name in lower case, and its value without the white space around it."""
@@ -52,13 +53,10 @@ def tokens(value: bytes) -> list[bytes]:
     return [part for part in (piece.strip(b" \t").lower() for piece in value.split(b",")) if part]
 
 
-def end_to_end(fields: list[Field], named: list[bytes], drop: frozenset[bytes]) -> list[Field]:
-    """Fields without the hop-by-hop ones, those that Connection names, and those in `drop`."""
+def write_fields(
+    fields: Iterable[Field], *, drop: frozenset[bytes] = frozenset(), named: Iterable[bytes] = ()
+) -> bytes:
+    """Field lines, each with its CRLF, without those in `drop` and those that Connection names."""
     if named:
         drop = drop.union(named)
-    return [field for field in fields if field[0] not in drop]
-
-
-def write_fields(fields: list[Field]) -> bytes:
-    """Field lines, each with its CRLF."""
-    return b"".join([b"%b: %b\r\n" % field for field in fields])
+    return b"".join([name + b": " + value + b"\r\n" for name, value in fields if name not in drop])

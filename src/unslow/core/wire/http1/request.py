@@ -8,7 +8,6 @@ exactly `chunked`, more than one Host, bare LF, folded lines, space before a col
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 import msgspec
 
@@ -23,32 +22,28 @@ _BARE_CR = re.compile(rb"\r(?!\n|\Z)")
 
 
 class RequestHead(msgspec.Struct, gc=False):
-    """What a request's head says. `length` is None without a Content-Length; `named` is what Connection names."""
+    """What a request's head says. `length` is None without a Content-Length; `named` is what Connection names.
+
+    `index` has the value of each field; of the ones that mean something here, none occurs twice.
+    """
 
     method: bytes
     target: bytes
     minor: int
     fields: list[Field]
-    host: bytes
+    index: dict[bytes, bytes]
+    host: bytes = b""
     length: int | None = None
     chunked: bool = False
     close: bool = False
     expects: bool = False
     upgrade: bytes | None = None
-    named: list[bytes] = []
+    named: tuple[bytes, ...] = ()
 
     @property
     def path(self) -> bytes:
         """The target without its query."""
         return self.target.partition(b"?")[0]
-
-    def get(self, name: bytes) -> bytes | None:
-        """The first field of that name (lower case)."""
-        return next((value for key, value in self.fields if key == name), None)
-
-    def count(self, name: bytes) -> int:
-        """How many fields have that name (lower case)."""
-        return sum(key == name for key, _ in self.fields)
 
 
 def stray_line_end(partial: bytes) -> bool:
@@ -67,10 +62,36 @@ def read_request_head(data: bytes, *, max_headers: int = 128) -> RequestHead:
     if len(fields) > max_headers:
         raise RemoteProtocolError(f"more than {max_headers} header fields", status_hint=431)
     method, target, minor = line.groups()
-    head = RequestHead(method, target, int(minor), fields, b"")
-    _read_framing(head)
-    _read_host(head)
+    index = dict(fields)
+    if len(index) < len(fields):
+        _refuse_repeated([name for name, _ in fields])
+    head = RequestHead(method, target, 1 if minor == b"1" else 0, fields, index)
+    _read_framing(head, index)
+    _read_host(head, index)
     return head
+
+
+_SINGLE = frozenset(
+    (
+        b"authorization",
+        b"content-length",
+        b"content-type",
+        b"expect",
+        b"host",
+        b"origin",
+        b"traceparent",
+        b"transfer-encoding",
+        b"upgrade",
+        b"x-api-key",
+    )
+)
+
+
+def _refuse_repeated(names: list[bytes]) -> None:
+    """Refuse a second field where two parsers might each pick another one; lists (Connection) may repeat."""
+    for name in set(names):
+        if name in _SINGLE and names.count(name) > 1:
+            raise RemoteProtocolError(f"the header {name.decode()} stands there more than once")
 
 
 def _bad_request_line(data: bytes) -> RemoteProtocolError:
@@ -81,47 +102,33 @@ def _bad_request_line(data: bytes) -> RemoteProtocolError:
     return RemoteProtocolError("the request line breaks the grammar of HTTP/1.1 (RFC 9112, section 3)")
 
 
-def _read_framing(head: RequestHead) -> None:
-    counts = {b"content-length": 0, b"transfer-encoding": 0, b"host": 0}
-    for name, value in head.fields:
-        if name in counts:
-            counts[name] += 1
-        if name in _READ:
-            _READ[name](head, value)
-    lengths, codings, hosts = counts.values()
-    if lengths > 1 or codings > 1 or (lengths and codings):
-        raise RemoteProtocolError("more than one statement of the body's length (Content-Length, Transfer-Encoding)")
-    if codings and not head.minor:
-        raise RemoteProtocolError("HTTP/1.0 has no Transfer-Encoding")
-    if hosts != 1:
-        raise RemoteProtocolError("a request carries exactly one Host header")
+def _read_framing(head: RequestHead, index: dict[bytes, bytes]) -> None:
+    """How the body is framed (RFC 9112, section 6.3), and what happens to the connection."""
+    length, coding = index.get(b"content-length"), index.get(b"transfer-encoding")
+    if length is not None:
+        head.length = read_length(length)
+        if head.length is None:
+            raise RemoteProtocolError("Content-Length is not a number")
+    if coding is not None:
+        _read_coding(head, coding)
+    if b"connection" in index:
+        lists = [tokens(value) for name, value in head.fields if name == b"connection"]
+        head.named = tuple(name for names in lists for name in names)
+        if b"upgrade" in head.named and b"upgrade" in index:
+            head.upgrade = index[b"upgrade"].lower()
+    if b"expect" in index:
+        _read_expect(head, index[b"expect"])
     head.close = not head.minor or b"close" in head.named
-    if b"upgrade" not in head.named:
-        head.upgrade = None
 
 
-def _read_length(head: RequestHead, value: bytes) -> None:
-    head.length = read_length(value)
-    if head.length is None:
-        raise RemoteProtocolError("Content-Length is not a number")
-
-
-def _read_coding(head: RequestHead, value: bytes) -> None:
-    if value.lower() != b"chunked":
+def _read_coding(head: RequestHead, coding: bytes) -> None:
+    if coding.lower() != b"chunked":
         raise RemoteProtocolError("the only transfer coding spoken here is chunked", status_hint=501)
+    if head.length is not None:
+        raise RemoteProtocolError("both Content-Length and Transfer-Encoding state the body's length")
+    if not head.minor:
+        raise RemoteProtocolError("HTTP/1.0 has no Transfer-Encoding")
     head.chunked = True
-
-
-def _read_connection(head: RequestHead, value: bytes) -> None:
-    head.named += tokens(value)
-
-
-def _read_authority(head: RequestHead, value: bytes) -> None:
-    head.host = value
-
-
-def _read_upgrade(head: RequestHead, value: bytes) -> None:
-    head.upgrade = value.lower()
 
 
 def _read_expect(head: RequestHead, value: bytes) -> None:
@@ -130,18 +137,12 @@ def _read_expect(head: RequestHead, value: bytes) -> None:
     head.expects = bool(head.minor)
 
 
-_READ: dict[bytes, Callable[[RequestHead, bytes], None]] = {
-    b"content-length": _read_length,
-    b"transfer-encoding": _read_coding,
-    b"connection": _read_connection,
-    b"host": _read_authority,
-    b"expect": _read_expect,
-    b"upgrade": _read_upgrade,
-}
-
-
-def _read_host(head: RequestHead) -> None:
-    """Take the authority of an absolute target instead of Host (RFC 9112, section 3.2.2)."""
+def _read_host(head: RequestHead, index: dict[bytes, bytes]) -> None:
+    """Exactly one Host; an absolute target has to agree with it (RFC 9112, section 3.2)."""
+    host = index.get(b"host")
+    if host is None:
+        raise RemoteProtocolError("a request carries exactly one Host header")
+    head.host = host
     if head.target[:1] != b"/" and head.target != b"*":
         scheme, found, rest = head.target.partition(b"://")
         authority, slash, path = rest.partition(b"/")

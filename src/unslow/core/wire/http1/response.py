@@ -26,7 +26,7 @@ class ResponseHead(msgspec.Struct, gc=False):
     keep: bool = True
     content_type: bytes = b""
     encoding: bytes = b""
-    named: list[bytes] = []
+    named: tuple[bytes, ...] = ()
 
     def get(self, name: bytes) -> bytes | None:
         """The first field of that name (lower case)."""
@@ -73,6 +73,6 @@ def _read(head: ResponseHead, name: bytes, value: bytes) -> None:
             raise RemoteProtocolError("its transfer coding is not chunked", status_hint=502)
         head.chunked = True
     elif name == b"connection":
-        head.named += tokens(value)
+        head.named += tuple(tokens(value))
     else:
         head.encoding = value.lower()
