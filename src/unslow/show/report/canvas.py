@@ -58,21 +58,22 @@ def fill_of(phase: Phase | None, source: Source | None, *, won: bool) -> Fill:
 
 _OF_SOURCE = {Source.MEASURED: Fill.MEASURED, Source.REPORTED: Fill.REPORTED, Source.INFERRED: Fill.INFERRED}
 _COLORS = {
-    Phase.CALLER: ("#94a3b8", "bright_black"),
-    Phase.DNS: ("#a78bfa", "magenta"),
-    Phase.CONNECT: ("#60a5fa", "bright_blue"),
-    Phase.PROXY: ("#38bdf8", "blue"),
-    Phase.TLS: ("#818cf8", "bright_magenta"),
-    Phase.SEND: ("#22d3ee", "cyan"),
-    Phase.WAIT: ("#fbbf24", "yellow"),
-    Phase.QUEUE: ("#fb923c", "bright_yellow"),
-    Phase.PREFILL: ("#f97316", "bright_red"),
-    Phase.THINKING: ("#e879f9", "magenta"),
-    Phase.DECODE: ("#34d399", "green"),
-    Phase.DRAIN: ("#2dd4bf", "bright_cyan"),
-    Phase.RENDER: ("#a3e635", "bright_green"),
+    Phase.CALLER: ("#93a3ad", "bright_black"),
+    Phase.DNS: ("#7cc4f0", "bright_blue"),
+    Phase.CONNECT: ("#56a8e8", "blue"),
+    Phase.PROXY: ("#7f9fe0", "white"),
+    Phase.TLS: ("#9a9df2", "bright_cyan"),
+    Phase.SEND: ("#3fc0c4", "cyan"),
+    Phase.WAIT: ("#f0c04a", "yellow"),
+    Phase.QUEUE: ("#f58a4b", "bright_red"),
+    Phase.PREFILL: ("#ec8fc4", "magenta"),
+    Phase.THINKING: ("#bd9bf0", "bright_magenta"),
+    Phase.DECODE: ("#3ccf9c", "green"),
+    Phase.DRAIN: ("#b3d26a", "bright_green"),
+    Phase.RENDER: ("#cfa98b", "bright_yellow"),
 }
-_UNEXPLAINED = ("#f43f5e", "red")
+_UNEXPLAINED = ("#c7d0d6", "white")
+"""The page's colours for a dark background (`web/src/parts/base.css`), and the nearest of the 16."""
 
 
 def color_of(phase: Phase | None, look: Look) -> str:

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from rich.cells import cell_len
 from rich.text import Text
 
-from unslow.core.timeline import Facts, icl_ns
+from unslow.core.timeline import Facts, Phase, icl_ns
 from unslow.show.report import words
-from unslow.show.report.canvas import LEVELS, LEVELS_ASCII, Look
+from unslow.show.report.canvas import LEVELS, LEVELS_ASCII, Look, color_of
 from unslow.show.report.payload import Exchange
 
 OUTLIER = 2
@@ -37,7 +37,7 @@ def _strip(gaps: list[int], top: int, look: Look) -> Text:
     out = Text()
     for gap in groups:
         level = min(len(levels) - 1, len(levels) * gap // top)
-        out.append(levels[level], "red" if gap > top else "green")
+        out.append(levels[level], "red" if gap > top else color_of(Phase.DECODE, look))
     return out
 
 
