@@ -17,7 +17,8 @@ REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 
 
 def named(page: str) -> set[str]:
-    return set(re.findall(r"`([^`]+)`", (REFERENCE / page).read_text(encoding="utf-8")))
+    text = re.sub(r"```.*?```", "", (REFERENCE / page).read_text(encoding="utf-8"), flags=re.DOTALL)
+    return set(re.findall(r"`([^`]+)`", text))
 
 
 STRUCTS = (
