@@ -30,4 +30,17 @@ def text(schema: dict[str, Any]) -> str:
 
 def _schema(root: type, urn: str, title: str) -> dict[str, Any]:
     (reference,), parts = msgspec.json.schema_components((root,), ref_template="#/$defs/{name}")
+    for part in parts.values():
+        for name, field in part.get("properties", {}).items():
+            _say_unit(name, field)
     return {"$schema": DIALECT, "$id": urn, "title": title, **reference, "$defs": dict(sorted(parts.items()))}
+
+
+_UNITS = {"_ns": "In nanoseconds.", "_bytes": "In bytes.", "_at": "In seconds since the epoch, UTC."}
+
+
+def _say_unit(name: str, field: dict[str, Any]) -> None:
+    """A field's unit, as its suffix has it."""
+    unit = next((said for suffix, said in _UNITS.items() if name.endswith(suffix)), None)
+    if unit and "$ref" not in field:
+        field.setdefault("description", unit)

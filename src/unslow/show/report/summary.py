@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Callable, Iterable, Sequence
 
 from rich.text import Text
@@ -71,14 +72,15 @@ def _line(n: int, shown: Exchange, digits: int, scale: Scale, look: Look) -> Tex
 
 
 def _row_at(shown: Exchange, scale: Scale, cell: int) -> LedgerRow | None:
-    """The row that has the middle of a cell; for what is shorter than a cell, the first cell has it."""
-    if not scale.end_ns:
+    """The row that has the middle of a cell; an exchange shorter than a cell still has its first one."""
+    end_ns = shown.timeline.end_ns
+    if not end_ns:
         return None
     middle = (2 * cell + 1) * scale.end_ns // (2 * scale.cells)
-    hit = next((b for b in shown.bars if b.start_ns <= middle < b.end_ns), None)
-    if hit is None and cell == 0 and shown.bars:
-        hit = shown.bars[0]
-    return shown.rows[hit.row] if hit else None
+    if middle >= end_ns and cell > 0:
+        return None
+    n = bisect.bisect_right(shown.bars, min(middle, end_ns - 1), key=lambda bar: bar.start_ns) - 1
+    return shown.rows[shown.bars[n].row]  # bars tile the axis from 0 on
 
 
 def _block(row: LedgerRow, look: Look) -> tuple[str, str]:
