@@ -280,7 +280,7 @@ class _Run:
             )
         return Timeline(
             trace_id=self._trace_id, party=Hop.CLIENT, started_at=trail.started_at, end_ns=end,
-            spans=(*spans, *_own_time(spans, self._until_sent(spans))), chunks=chunks, facts=self._facts(),
+            spans=(*spans, *_own_time(spans, self._until_sent(spans))), chunks=chunks, facts=self._facts(outcome),
             outcome=outcome, clock=trail.clock(), clocks=(trail.kernel_clock(),),
         )  # fmt: skip
 
@@ -299,7 +299,7 @@ class _Run:
     def _who(self) -> Hop:
         return Hop.ENGINE if self._probe.endpoint.dialect == "ollama" else Hop.PROVIDER
 
-    def _facts(self) -> Facts:
+    def _facts(self, outcome: Outcome) -> Facts:
         trail, answer, reading = self._trail, self._answer, self._reading
         known: dict[str, Any] = {
             "url": shown_url(self._request.url),
@@ -323,7 +323,7 @@ class _Run:
                 "response_bytes": reading.size_bytes,
                 "model_answered": _short(reading.model),
                 "finish_reason": _short(reading.finish_reason),
-                "usage": self._usage(reading),
+                "usage": self._usage(reading, outcome),
                 "server": _with_header(reading.server, answer),
             }
         trail.facts |= known
@@ -331,8 +331,14 @@ class _Run:
             trail.facts["redirects"] = tuple(shown_url(url) for url in trail.facts["redirects"])
         return trail.built_facts()
 
-    def _usage(self, reading: Reading) -> Usage | None:
-        return reading.usage
+    def _usage(self, reading: Reading, outcome: Outcome) -> Usage | None:
+        """What the provider counted, else the whole text counted again, where we have all of it."""
+        if reading.usage is not None and reading.usage.completion_tokens is not None:
+            return reading.usage
+        from unslow.core.tokens import settle
+
+        whole = outcome.end is End.COMPLETED and reading.text_is_whole
+        return settle(reading.usage, text=reading.text, model=reading.model or self._probe.model, whole=whole)
 
 
 def _own_time(spans: list[Span], until_ns: int) -> list[Span]:

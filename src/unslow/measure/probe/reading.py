@@ -77,6 +77,12 @@ class Reading:
         return "".join(self._text)
 
     @property
+    def text_is_whole(self) -> bool:
+        """Whether `text` is all that was generated: not cut by us, no framing of tool calls beside it."""
+        called = any(column[2] is ChunkKind.TOOL for column in self._columns)
+        return self._text_size < _KEPT_TEXT and not called
+
+    @property
     def ended(self) -> bool:
         """Whether the answer's own end mark came."""
         return self.done or self.finish_reason is not None

@@ -109,7 +109,7 @@ class Http1:
         return headers
 
     def _head_bytes(self, request: Request) -> bytes:
-        target = request.url if self._absolute else request.path
+        target = request.absolute if self._absolute else request.path
         lines = [f"{request.method} {target} HTTP/1.1", f"Host: {request.origin.authority}"]
         lines += [f"{name}: {value}" for name, value in (*request.headers, *request.private)]
         if request.body or request.method == "POST":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import quote, urljoin, urlsplit
 
 import msgspec
 
@@ -13,6 +13,7 @@ from unslow.measure.transport.arrival import Arrival, Stamp
 
 Headers = tuple[tuple[str, str], ...]
 
+_PATH_SAFE = "%/?:@!$&'()*+,;=~-._"
 _PORTS = {"http": 80, "https": 443}
 _TOKEN = frozenset("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 
@@ -49,14 +50,23 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     def path(self) -> str:
         """Path and query, as the request line has them."""
         parts = urlsplit(self.url)
-        return (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        return quote((parts.path or "/") + (f"?{parts.query}" if parts.query else ""), safe=_PATH_SAFE)
+
+    @property
+    def absolute(self) -> str:
+        """The whole URL, as a plain proxy wants it."""
+        return f"{self.origin.scheme}://{self.origin.authority}{self.path}"
 
     def redirected(self, location: str, status: int) -> Request:
         """The request that follows a redirect (RFC 9110 15.4). 303 turns into GET; the others keep the method.
 
         Raises LocalProtocolError for a target that is no http(s) URL.
         """
-        target = msgspec.structs.replace(self, url=urljoin(self.url, location))
+        try:
+            joined = urljoin(self.url, location)
+        except ValueError as error:
+            raise LocalProtocolError(f"{location!r} is no URL: {error}") from error
+        target = msgspec.structs.replace(self, url=joined)
         if target.origin != self.origin:
             target = msgspec.structs.replace(target, private=())
         if status == 303:

@@ -13,7 +13,7 @@ import ipaddress
 import os
 import select
 import socket
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -25,7 +25,6 @@ from unslow.measure.transport.trail import Deadline, Trail
 
 if TYPE_CHECKING:
     import dns.message
-    import dns.resolver
 
 Family = Literal["A", "AAAA"]
 _RESOLUTION_DELAY_NS = 50_000_000
@@ -60,13 +59,15 @@ def resolve(host: str, nameservers: tuple[str, ...], trail: Trail, deadline: Dea
     if host.rstrip(".").lower().endswith("localhost"):
         return Resolution(("::1", "127.0.0.1"), "RFC 6761")
     asked: list[Question] = []
-    resolver = _system(nameservers)
-    for name in _names(host, resolver):
-        pair = _ask(name, resolver, trail, deadline)
+    config = _config(nameservers)
+    names = [] if config is None else _names(host, config)
+    for name in names:
+        assert config is not None
+        pair = _ask(name, config, trail, deadline)
         asked += pair
         if any(q.addresses for q in pair):
             addresses = [a for q in sorted(pair, key=lambda q: q.family, reverse=True) for a in q.addresses]
-            return Resolution(interleaved(addresses), _server_name(resolver), tuple(asked))
+            return Resolution(interleaved(addresses), config.servers[0][0], tuple(asked))
     return _by_platform(host, asked)
 
 
@@ -100,38 +101,40 @@ def interleaved(addresses: Iterable[str]) -> tuple[str, ...]:
     return tuple(mixed)
 
 
-def _system(nameservers: tuple[str, ...]) -> dns.resolver.Resolver | None:
+class _Config(NamedTuple):
+    """Where and how to ask (resolv.conf(5))."""
+
+    servers: list[tuple[str, int]]
+    search: list[str]
+    ndots: int
+
+
+def _config(nameservers: tuple[str, ...]) -> _Config | None:
+    if nameservers:
+        return _Config([_server(text) for text in nameservers], [], 1)
     import dns.exception
     import dns.resolver
 
     try:
-        resolver = dns.resolver.Resolver(configure=not nameservers)
+        system = dns.resolver.Resolver()
     except (dns.exception.DNSException, OSError):
         return None
-    if nameservers:
-        resolver.search, resolver.domain = [], None  # type: ignore[assignment]
-        resolver.nameservers = list(nameservers)
-    return resolver if resolver.nameservers else None
+    servers = [_server(str(s)) for s in system.nameservers if literal(str(s))]
+    suffixes = [suffix.to_text().rstrip(".") for suffix in system.search if len(suffix) > 1]
+    return _Config(servers, suffixes, 1 if system.ndots is None else system.ndots) if servers else None
 
 
-def _server_name(resolver: dns.resolver.Resolver | None) -> str | None:
-    return str(resolver.nameservers[0]) if resolver else None
+def _server(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    return (host, int(port)) if colon and ":" not in host and port.isdigit() else (text, 53)
 
 
-def _names(host: str, resolver: dns.resolver.Resolver | None) -> Iterator[str]:
+def _names(host: str, config: _Config) -> list[str]:
     """Full names to try, in order (resolv.conf(5): search, ndots)."""
-    if resolver is None:
-        return
     if host.endswith("."):
-        yield host
-        return
-    searched = [f"{host}.{suffix.to_text().rstrip('.')}." for suffix in resolver.search if len(suffix) > 1]
-    if host.count(".") >= (resolver.ndots or 1):
-        yield host + "."
-        yield from searched
-    else:
-        yield from searched
-        yield host + "."
+        return [host]
+    searched = [f"{host}.{suffix}." for suffix in config.search]
+    return [host + ".", *searched] if host.count(".") >= config.ndots else [*searched, host + "."]
 
 
 class _Pending:
@@ -171,22 +174,26 @@ class _Pending:
         self.done = Question(self.family, self.start_ns, max(end_ns, self.start_ns), addresses, known)
 
 
-def _ask(name: str, resolver: dns.resolver.Resolver | None, trail: Trail, deadline: Deadline) -> list[Question]:
+def _ask(name: str, config: _Config, trail: Trail, deadline: Deadline) -> list[Question]:
     """Ask for both families; raises TimedOut when no server says anything."""
-    assert resolver is not None
-    servers = [_endpoint(str(s), resolver.port) for s in resolver.nameservers]
-    pair = [_Pending(name, "A"), _Pending(name, "AAAA")]
     try:
-        _converse(pair, servers, trail, deadline)
+        pair = [_Pending(name, "A"), _Pending(name, "AAAA")]
+    except (ValueError, dns_error()) as error:
+        why = f"{name.rstrip('.')!r} is no host name: check the URL"
+        raise DialFailed(why, phase=Phase.DNS, kind="name_invalid") from error
+    try:
+        _converse(pair, config.servers, trail, deadline)
     finally:
         for pending in pair:
             pending.close()
     return [p.done or Question(p.family, p.start_ns, now_ns(), (), known=False) for p in pair]
 
 
-def _endpoint(server: str, port: int) -> tuple[str, int]:
-    host, colon, own = server.rpartition(":")
-    return (host, int(own)) if colon and ":" not in host and own.isdigit() else (server, port)
+def dns_error() -> type[Exception]:
+    """What dnspython raises for a name that cannot be asked."""
+    import dns.exception
+
+    return dns.exception.DNSException
 
 
 def _converse(pair: list[_Pending], servers: list[tuple[str, int]], trail: Trail, deadline: Deadline) -> None:

@@ -1,0 +1,16 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trustme
+from tests.support.tls import Certificates
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Certificates]:
+    file: Path = tmp_path_factory.mktemp("ca") / "ca.pem"
+    ca = trustme.CA(organization_name="Test Authority")
+    ca.cert_pem.write_to_path(str(file))
+    yield Certificates(ca, str(file))
