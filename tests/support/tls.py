@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import ssl
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ class Certificates(NamedTuple):
 
     def context(self, name: str = "localhost", *, alpn: tuple[str, ...] = (), expired: bool = False) -> ssl.SSLContext:
         """A server's context with a certificate for `name`."""
-        past = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC) if expired else None
+        past = dt.datetime(2020, 1, 1, tzinfo=dt.UTC) if expired else None
         certificate = self.ca.issue_cert(name, not_after=past)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         certificate.configure_cert(context)

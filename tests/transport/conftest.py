@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,8 +8,8 @@ from tests.support.tls import Certificates
 
 
 @pytest.fixture(scope="session")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Certificates]:
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     file: Path = tmp_path_factory.mktemp("ca") / "ca.pem"
     ca = trustme.CA(organization_name="Test Authority")
     ca.cert_pem.write_to_path(str(file))
-    yield Certificates(ca, str(file))
+    return Certificates(ca, str(file))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 
 import h2.errors
@@ -52,7 +53,7 @@ def test_by_alpn_with_stamps_of_each_frame(certificates: Certificates) -> None:
     assert [a.data for a in arrivals] == [b"part %d" % n for n in range(4)]
     for arrival, at in zip(arrivals, sent, strict=True):
         assert arrival.end().at_ns + arrival.end().error_ns >= at - 1_000
-    assert min(b.at_ns - a.at_ns for a, b in zip(arrivals, arrivals[1:], strict=False)) >= 9_000_000
+    assert min(b.at_ns - a.at_ns for a, b in itertools.pairwise(arrivals)) >= 9_000_000
 
 
 def test_prior_knowledge_and_reuse_of_the_connection() -> None:
@@ -120,13 +121,13 @@ def test_server_without_http2(wire: bytes) -> None:
         peer.sock.recv(1000)
         peer.send(wire)
 
-    with serving(play) as server, pytest.raises(UpstreamError, match="--http 1.1") as caught:
+    with serving(play) as server, pytest.raises(UpstreamError, match=r"--http 1\.1") as caught:
         ask(server.url + "/", http="2")
     assert getattr(caught.value, "kind", "") == "not_http2"
 
 
 def test_tls_server_without_http2(certificates: Certificates) -> None:
-    with serving(lambda peer: None, tls=certificates.context(alpn=("http/1.1",))) as server:
-        with pytest.raises(UpstreamError) as caught:
-            ask(server.url + "/", http="2", ca_file=certificates.file)
+    context = certificates.context(alpn=("http/1.1",))
+    with serving(lambda peer: None, tls=context) as server, pytest.raises(UpstreamError) as caught:
+        ask(server.url + "/", http="2", ca_file=certificates.file)
     assert getattr(caught.value, "kind", "") in ("no_http2", "tls_failed")
