@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -106,3 +106,8 @@ def engine(engine_wheels: None, cache_dir: Path, tmp_path_factory: pytest.TempPa
     home = tmp_path_factory.mktemp("home")
     with running(EngineSettings(cache_dir=str(cache_dir), max_streams=4, max_queue=2), home) as started:
         yield started
+
+
+@pytest.fixture(scope="session")
+def run_engine() -> Callable[[EngineSettings, Path], contextlib.AbstractContextManager[RunningEngine]]:
+    return running

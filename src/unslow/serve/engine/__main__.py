@@ -24,6 +24,7 @@ from .app import App
 from .child import Engine
 from .settings import EngineSettings
 
+_KEEP_ALIVE_S = 75  # longer than a client's pool keeps an idle connection
 _LAST_WORDS_S = 1.0  # for telling clients that their answers end here
 
 
@@ -125,6 +126,7 @@ def _uvicorn_config(app: App) -> uvicorn.Config:
         log_config=None,
         access_log=False,
         server_header=False,
+        timeout_keep_alive=_KEEP_ALIVE_S,
     )
 
 
