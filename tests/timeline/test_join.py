@@ -125,6 +125,13 @@ def test_a_report_that_both_passed_on_stands_once() -> None:
     assert problems(joined) == []
 
 
+def test_two_parties_of_one_kind_keep_their_attempts_apart() -> None:
+    second = msgspec.structs.replace(gateway(end=600), clock=Clock("A", -1_160))
+    joined = join([client(), gateway(), second])
+    assert problems(joined) == []
+    assert sorted({s.attempt for s in joined.spans if s.hop is GATEWAY}) == [0, 1]
+
+
 def test_facts_of_the_exchange_are_shared_and_facts_of_a_connection_are_not() -> None:
     outer = msgspec.structs.replace(client(), facts=Facts(model="m", status=200, notes=("ours",)))
     theirs = Facts(

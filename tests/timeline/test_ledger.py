@@ -41,6 +41,7 @@ def test_slices_tile_wall_time_without_gap_or_overlap(timeline: Timeline) -> Non
     cuts = [0, *itertools.chain.from_iterable((p.start_ns, p.end_ns) for p in pieces), timeline.end_ns]
     assert cuts[::2] == cuts[1::2]
     assert all(p.start_ns < p.end_ns for p in pieces)
+    assert all(a.span is not b.span for a, b in itertools.pairwise(pieces))
 
 
 @examples
@@ -176,6 +177,19 @@ def test_the_finer_of_one_source_wins_then_the_inner_hop() -> None:
     assert [(r.hop, r.duration_ns) for r in ledger(of(outer, inner))] == [(CLIENT, 20), (GATEWAY, 80)]
     equal = Span(Phase.DECODE, GATEWAY, 0, 100)
     assert [(r.hop, r.duration_ns) for r in ledger(of(outer, equal))] == [(GATEWAY, 100)]
+
+
+def test_what_is_equal_is_settled_the_same_way_in_any_order() -> None:
+    equal = [Span(phase, CLIENT, 0, 100, attempt=n) for n, phase in enumerate((Phase.TLS, Phase.CONNECT, Phase.DNS))]
+    first = (Row(Phase.TLS, 100, CLIENT, Source.MEASURED),)
+    assert {ledger(of(*order)) for order in itertools.permutations(equal)} == {first}
+    shifted = [Span(Phase.DECODE, CLIENT, 10 * n, 10 * n + 50, attempt=n) for n in range(3)]
+    assert len({slices(of(*order)) for order in itertools.permutations(shifted)}) == 1
+
+
+def test_an_event_without_length_may_lie_inside_a_span() -> None:
+    inside = (Span(Phase.WAIT, CLIENT, 0, 100), Span(Phase.SEND, CLIENT, 50, 50))
+    assert shown(of(*inside)) == [("wait", 100)]
 
 
 def test_what_nothing_explains_says_so_and_what_lies_outside_is_cut() -> None:

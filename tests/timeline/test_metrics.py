@@ -102,6 +102,31 @@ def test_reasoning_that_nobody_saw_is_not_spread_over_the_time_after_the_first_t
     assert streamed.tpot_ns == pytest.approx(30 / 202)
 
 
+def test_tokens_that_came_all_at_once_have_no_rate() -> None:
+    at_once = stream((50, CONTENT, 1), (50, CONTENT, 1), end=60, usage=Usage(completion_tokens=2))
+    m = metrics(at_once)
+    assert m is not None
+    assert m.tpot_star_ns is None
+
+
+def test_an_answer_before_the_request_was_out_has_no_latency_from_the_wire() -> None:
+    columns = Chunks((5, 30), (1, 1), (CONTENT, CONTENT), (1, 1))
+    spans = (Span(Phase.SEND, Hop.CLIENT, 0, 10), Span(Phase.WAIT, Hop.CLIENT, 10, 10))
+    timeline = Timeline("t", Hop.CLIENT, 0.0, 40, spans, columns)
+    started, wire = metrics(timeline), metrics(timeline, Origin.WIRE)
+    assert started is not None
+    assert wire is not None
+    assert (started.ttfb_ns, started.ttft_ns) == (5, 5)
+    assert (wire.ttfb_ns, wire.ttft_ns, wire.e2e_ns) == (None, None, 30)
+
+
+def test_the_last_of_several_sends_is_when_the_request_was_out() -> None:
+    spans = (Span(Phase.SEND, Hop.GATEWAY, 0, 10), Span(Phase.SEND, Hop.GATEWAY, 40, 55))
+    wire = metrics(Timeline("t", Hop.GATEWAY, 0.0, 100, spans), Origin.WIRE)
+    assert wire is not None
+    assert wire.e2e_ns == 45
+
+
 def test_a_burst_shows_as_gaps_near_zero() -> None:
     buffered = [(100, CONTENT, 1), (100, CONTENT, 1), (100, CONTENT, 1), (100, CONTENT, 1), (500, CONTENT, 1)]
     m = metrics(stream(*buffered, end=500))
