@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from unslow.core.timeline import Clock, Facts, Hop, Phase, Span
+from unslow.core.timeline import Clock, Hop, Phase, Span
 from unslow.measure.transport.clock import Mapping, drift_ns, map_wall_clock, now_ns, own_clock
 from unslow.measure.transport.failures import SECOND_NS, TimedOut
 
@@ -93,7 +93,3 @@ class Trail:
     def kernel_clock(self) -> Clock:
         """How the kernel's wall-clock stamps were mapped onto the axis."""
         return Clock("kernel:realtime", self.wall.offset_ns - self.zero_ns, self.wall.error_ns)
-
-    def built_facts(self) -> Facts:
-        """The facts noted so far."""
-        return Facts(**self.facts, notes=tuple(self.notes))
