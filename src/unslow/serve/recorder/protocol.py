@@ -16,12 +16,16 @@ MAX_FRAME_BYTES = 4 << 20
 
 
 class Finished(msgspec.Struct, frozen=True, tag="finished", omit_defaults=True):
-    """An exchange ended. `client` names the caller's key (never the key) for logs."""
+    """An exchange ended. `client` names the caller's key (never the key) for logs.
+
+    `sampled` is the flag of the caller's `traceparent` (W3C Trace Context), None where the caller sent none.
+    """
 
     timeline: Timeline
     worker: int = 0
     client: str | None = None
     path: str | None = None
+    sampled: bool | None = None
 
 
 class Snapshot(msgspec.Struct, frozen=True, tag="snapshot", omit_defaults=True):
