@@ -15,7 +15,7 @@ from array import array
 
 import msgspec
 
-from unslow.core.timeline import TOKEN_KINDS, Beyond, ChunkKind, Chunks, ServerTimings, Usage
+from unslow.core.timeline import OUTPUT_KINDS, TOKEN_KINDS, Beyond, ChunkKind, Chunks, ServerTimings, Usage
 from unslow.core.wire import decoder_for
 from unslow.core.wire.dialects import dialect_for
 from unslow.core.wire.events import Comment, Delta, Dialect, SseEvent
@@ -157,6 +157,8 @@ class _Sums(msgspec.Struct):
     last_token_ns: int | None = None
     max_gap_ns: int = 0
     tokens: int | None = 0
+    first_token_ns: int | None = None
+    first_output_ns: int | None = None
 
     def add(self, kind: ChunkKind, size: int, tokens: int | None, now_ns: int) -> None:
         """Count one event."""
@@ -167,13 +169,21 @@ class _Sums(msgspec.Struct):
         self.last_ns = now_ns
         if kind in TOKEN_KINDS:
             self.last_token_ns = now_ns
+            if self.first_token_ns is None:
+                self.first_token_ns = now_ns
+            if self.first_output_ns is None and kind in OUTPUT_KINDS:
+                self.first_output_ns = now_ns
             self.tokens = None if tokens is None or self.tokens is None else self.tokens + tokens
 
     def as_beyond(self, zero_ns: int) -> Beyond:
         """The sums, as offsets from `zero_ns`."""
-        last_token = None if self.last_token_ns is None else self.last_token_ns - zero_ns
-        last = self.last_ns - zero_ns
-        return Beyond(self.count, self.size_bytes, self.kinds, last, last_token, self.max_gap_ns, self.tokens)
+        firsts = _moved(self.first_token_ns, -zero_ns), _moved(self.first_output_ns, -zero_ns)
+        lasts = self.last_ns - zero_ns, _moved(self.last_token_ns, -zero_ns)
+        return Beyond(self.count, self.size_bytes, self.kinds, *lasts, self.max_gap_ns, self.tokens, *firsts)
+
+
+def _moved(stamp_ns: int | None, by_ns: int) -> int | None:
+    return None if stamp_ns is None else stamp_ns + by_ns
 
 
 def observer_for(content_type: str, path: str, host: str, keep: int) -> Observer | None:
