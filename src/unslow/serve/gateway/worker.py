@@ -113,7 +113,7 @@ class Worker:
 
     def _watch_parent(self, loop: asyncio.AbstractEventLoop) -> None:
         """Stdin is a lifeline: its end means that the parent is gone."""
-        while sys.stdin.buffer.read(4096):
+        while os.read(0, 4096):
             pass
         self._drain_s = min(self._drain_s, ORPHAN_DRAIN_S)
         with contextlib.suppress(RuntimeError):
