@@ -14,7 +14,7 @@ from unslow.measure.probe.redact import Redactor
 KEY = "sk-canary-0123456789abcdef"
 
 
-@given(st.text(max_size=30), st.text(alphabet="abcdefgh", min_size=6, max_size=20), st.text(max_size=30))
+@given(st.text(max_size=30), st.text(alphabet="abcdefgh", min_size=8, max_size=20), st.text(max_size=30))
 @settings(deadline=None)
 def test_secret_is_gone_wherever_it_stands(before: str, secret: str, after: str) -> None:
     clean = Redactor([secret]).text(before + secret + after)
@@ -55,3 +55,8 @@ def test_a_server_that_echoes_the_key_everywhere() -> None:
 def test_urls_are_shown_without_credentials_and_query_values() -> None:
     assert shown_url("https://u:p@h:1/x?key=AIza&alt=sse") == "https://h:1/x?key=***&alt=sse"
     assert shown_url("http://[::1]:9/v1") == "http://[::1]:9/v1"
+
+
+@pytest.mark.parametrize("word", ["ollama", "none", "EMPTY", "prod", "1", ""])
+def test_placeholders_are_words_and_stay(word: str) -> None:
+    assert Redactor([word]).text(f"http://{word}:11434 is 1 host") == f"http://{word}:11434 is 1 host"

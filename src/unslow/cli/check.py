@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -66,6 +67,7 @@ def _run(url: str, options: dict[str, Any]) -> int:
     from unslow.errors import ConfigError, LocalProtocolError, UnslowError
 
     try:
+        _check_outputs(options)
         probe = _probe(url, options)
     except (ConfigError, LocalProtocolError, UnslowError) as error:
         click.echo(f"unslow check: {error}", err=True)
@@ -77,6 +79,19 @@ def _run(url: str, options: dict[str, Any]) -> int:
         return _COULD_NOT_MEASURE
     finally:
         probe.close()
+
+
+def _check_outputs(options: dict[str, Any]) -> None:
+    """Refuse outputs that could not be written, before anything is measured. Raises ConfigError."""
+    from unslow.errors import ConfigError
+
+    paths = {f"--{kind}": options[f"{kind}_to"] for kind in ("json", "html", "jsonl") if options[f"{kind}_to"]}
+    if list(paths.values()).count("-") > 1:
+        raise ConfigError("only one of --json, --html and --jsonl can go to stdout", key=" ".join(paths))
+    for key, path in paths.items():
+        target = Path(path)
+        if path != "-" and (target.is_dir() or not os.access(target.parent, os.W_OK)):
+            raise ConfigError(f"cannot write {path}: no such folder, or not ours to write", key=key)
 
 
 def _probe(url: str, options: dict[str, Any]) -> Probe:
@@ -204,11 +219,18 @@ class _Check:
             self._add(failed)
             return
         for n in range(self._repeat):
+            self._progress(f"request {n + 1} of {self._repeat}")
             self._add(self._probe.measure(cold=self._options["cold"] and n > 0))
+
+    def _progress(self, text: str) -> None:
+        """Say where we are, to people only; the next call wipes it."""
+        if self._repeat > 1 and sys.stderr.isatty():
+            click.echo("\r\033[K" + text, nl=False, err=True)
 
     def _add(self, timeline: Timeline) -> None:
         from unslow.core.timeline import End
 
+        self._progress("")
         self._timelines.append(timeline)
         first = len(self._timelines) == 1
         if timeline.outcome.end is End.FAILED:

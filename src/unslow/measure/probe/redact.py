@@ -14,12 +14,17 @@ MASK = "***"
 _SHORTEST = 6
 """Parts of a secret this long are taken out too: providers echo keys partly masked."""
 
+_OWN_FACTS = frozenset(
+    ("method", "dialect", "model", "http_version", "alpn", "tls_version", "tls_cipher", "stamps", "usage")
+)
+"""Facts whose words are ours or the user's, never the other side's."""
+
 
 class Redactor:
     """Takes these secrets, and parts of them, out of texts."""
 
     def __init__(self, secrets: Iterable[str]) -> None:
-        named = {s.strip() for s in secrets if s.strip()}
+        named = {s.strip() for s in secrets if _is_secret(s.strip())}
         tokens = {part for s in named for part in s.split() if len(part) >= _SHORTEST}
         quoted = {quote(s, safe="") for s in named | tokens}
         self._secrets = sorted(named | tokens | quoted, key=len, reverse=True)
@@ -35,8 +40,11 @@ class Redactor:
         """The Timeline with every text of its facts and outcome cleaned."""
         if not self._secrets:
             return timeline
-        facts = msgspec.convert(self._clean(msgspec.to_builtins(timeline.facts)), type(timeline.facts))
-        outcome = msgspec.convert(self._clean(msgspec.to_builtins(timeline.outcome)), type(timeline.outcome))
+        said = msgspec.to_builtins(timeline.facts)
+        said |= {name: self._clean(value) for name, value in said.items() if name not in _OWN_FACTS}
+        detail = timeline.outcome.detail
+        outcome = msgspec.structs.replace(timeline.outcome, detail=None if detail is None else self.text(detail))
+        facts = msgspec.convert(said, type(timeline.facts))
         return msgspec.structs.replace(timeline, facts=facts, outcome=outcome)
 
     def _clean(self, value: Any) -> Any:
@@ -47,6 +55,11 @@ class Redactor:
         if isinstance(value, list | tuple):
             return [self._clean(item) for item in value]
         return value
+
+
+def _is_secret(text: str) -> bool:
+    """Placeholders that local servers are given (`ollama`, `none`, `EMPTY`) are no secrets: they are words."""
+    return len(text) >= 8 or (len(text) >= 4 and any(c.isdigit() for c in text))
 
 
 def _without_parts(text: str, secret: str) -> str:
