@@ -74,7 +74,7 @@ def message(*, stream: bool, pace: str = "", host: str = "127.0.0.1") -> bytes:
     data = json.dumps(body).encode()
     head = (
         f"POST /v1/chat/completions HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\n"
-        f"authorization: Bearer sk-bench\r\naccept: */*\r\ncontent-length: {len(data)}\r\n\r\n"
+        f"authorization: Bearer sk-test\r\naccept: */*\r\ncontent-length: {len(data)}\r\n\r\n"
     )
     return head.encode() + data
 

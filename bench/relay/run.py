@@ -116,7 +116,7 @@ def start(name: str, upstream: int, peers: Path | None) -> Target:
             with socket.create_connection(("127.0.0.1", port), 0.2) as s:
                 s.settimeout(5)
                 s.sendall(
-                    b"GET /v1/models HTTP/1.1\r\nhost: 127.0.0.1:%d\r\nauthorization: Bearer sk-bench\r\n\r\n" % port
+                    b"GET /v1/models HTTP/1.1\r\nhost: 127.0.0.1:%d\r\nauthorization: Bearer sk-test\r\n\r\n" % port
                 )
                 if s.recv(100).startswith(b"HTTP/1.1 200"):
                     target.ready_s = time.perf_counter() - began

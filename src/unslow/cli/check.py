@@ -193,6 +193,17 @@ def _prompt(text: str | None, file: str | None) -> str | None:
         raise ConfigError(f"cannot be read as UTF-8 text: {error}", file=file) from error
 
 
+def terminal_look() -> tuple[int, bool | str, bool]:
+    """Width, colour and whether Unicode can be shown, for what we print on stdout."""
+    import shutil
+
+    from unslow.show.report.terminal import look
+
+    columns = shutil.get_terminal_size((100, 24)).columns
+    seen = look(os.environ, tty=sys.stdout.isatty(), columns=columns, encoding=sys.stdout.encoding)
+    return seen.width, seen.color, seen.unicode
+
+
 class _Check:
     """One run of the command: measure, show the first answer at once, then the whole."""
 
@@ -243,16 +254,7 @@ class _Check:
         from unslow.show.report.payload import exchange
         from unslow.show.report.terminal import render_exchange
 
-        click.echo(render_exchange(exchange(timeline), *self._look()), nl=False)
-
-    def _look(self) -> tuple[int, bool | str, bool]:
-        import shutil
-
-        from unslow.show.report.terminal import look
-
-        columns = shutil.get_terminal_size((100, 24)).columns
-        seen = look(os.environ, tty=sys.stdout.isatty(), columns=columns, encoding=sys.stdout.encoding)
-        return seen.width, seen.color, seen.unicode
+        click.echo(render_exchange(exchange(timeline), *terminal_look()), nl=False)
 
     def _write(self) -> None:
         import time
@@ -266,7 +268,7 @@ class _Check:
         if self._repeat > 1 and len(self._timelines) > 1 and not self._quiet:
             from unslow.show.report.terminal import render
 
-            click.echo("\n" + render(made, *self._look()), nl=False)
+            click.echo("\n" + render(made, *terminal_look()), nl=False)
         if path := self._options["jsonl_to"]:
             _put(path, b"".join(dump_line(t) + b"\n" for t in self._timelines))
         if path := self._options["json_to"]:
