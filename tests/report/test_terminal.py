@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from tests.support.reports import HOSTILE, hostile, made
 from tests.support.timelines import MS, failed, known, timelines
 
-from unslow.core.timeline import Facts, Hop, Phase, Source, Span, Timeline
+from unslow.core.timeline import ChunkKind, Chunks, Facts, Hop, Phase, Source, Span, Timeline
 from unslow.show.report.canvas import Fill, Look, Scale, Track, ticks
 from unslow.show.report.payload import exchange
 from unslow.show.report.terminal import look, render, render_exchange
@@ -90,6 +90,15 @@ def test_the_first_moments_are_flagged_with_their_error() -> None:
     assert "TTFOT 1.20 s" in text
     flags = next(line for line in lines(text) if "TTFB" in line)
     assert row(text, "queue")[flags.index("▾")] == "┊"
+
+
+def test_moments_at_one_place_share_a_flag() -> None:
+    spans = (Span(Phase.WAIT, Hop.CLIENT, 0, 10), Span(Phase.DECODE, Hop.CLIENT, 10, 1000))
+    chunks = Chunks((10, 1000), (1, 1), (ChunkKind.CONTENT, ChunkKind.CONTENT), (1, 1))
+    shown = exchange(Timeline("t", Hop.CLIENT, 0.0, 1000, spans, chunks))
+    assert "▾ TTFB 10 ns · TTFT 10 ns\n" in render_exchange(shown, 80)
+    assert "v TTFB 10 ns, TTFT 10 ns\n" in render_exchange(shown, 80, unicode=False)
+    assert "TTFT 10 ns\n" in render_exchange(shown, 32)
 
 
 def test_a_guide_never_hides_a_bar() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from rich.cells import cell_len, set_cell_size
@@ -15,6 +16,7 @@ NARROW = 60
 """Below this many columns the share of the total is left out."""
 
 LONGEST_LABEL, TICK_CELLS = 28, 9
+_BAR = re.compile(r" (±|\+-) [\d.]+ \w+")
 
 
 def waterfall(shown: Exchange, look: Look) -> list[Text]:
@@ -60,16 +62,27 @@ class _Waterfall:
 
     def _flags(self) -> list[Text]:
         """Flags right of their moment where there is room, else left of it, else a line higher."""
-        flag = "▾" if self._look.unicode else "v"
-        tracks: list[Track] = []
-        for text, ns in sorted(self._marks, key=lambda mark: mark[1]):
-            cell, said = self._scale.cell(ns), text if self._look.unicode else words.ascii_only(text)
-            places = ((cell, f"{flag} {said}"), (cell - len(said) - 1, f"{said} {flag}"))
-            if not any(track.write(at, whole) for track in tracks for at, whole in places):
+        flag, tracks = ("▾" if self._look.unicode else "v"), list[Track]()
+        for cell, text in self._gathered():
+            places = []
+            for said in (text, _BAR.sub("", text)):  # the error bar goes first
+                places += [(cell, f"{flag} {said}"), (cell - len(said) - 1, f"{said} {flag}")]
+            if not any(track.write(at, whole) for track in tracks for at, whole in places[:2]):
                 tracks.append(Track(self._scale.cells))
                 if not any(tracks[-1].write(at, whole) for at, whole in places):
-                    tracks[-1].write(0, said[: self._scale.cells])
+                    tracks[-1].write(0, text[: self._scale.cells])
         return [self._indented(track.text()) for track in reversed(tracks)]
+
+    def _gathered(self) -> list[tuple[int, str]]:
+        """What each flag says: moments less than two cells apart share one, where its text has room."""
+        between, found = (" · " if self._look.unicode else ", "), list[tuple[int, str]]()
+        for text, ns in sorted(self._marks, key=lambda mark: mark[1]):
+            cell, said = self._scale.cell(ns), text if self._look.unicode else words.ascii_only(text)
+            if found and cell - found[-1][0] < 2 and len(found[-1][1]) + len(said) < self._scale.cells - 5:
+                found[-1] = (found[-1][0], found[-1][1] + between + said)
+            else:
+                found.append((cell, said))
+        return found
 
     def _axis(self) -> Text:
         track, cells = Track(self._scale.cells), self._scale.cells
