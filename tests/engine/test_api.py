@@ -132,7 +132,7 @@ def test_prompts_are_text_or_ids() -> None:
     assert complete().prompt == Text("hi")
     assert complete(prompt=["hi"]).prompt == Text("hi")
     assert complete(prompt=[1, 2]).prompt == Ids([1, 2])
-    for bad in ([], ["a", "b"], [1, "a"], [-1], [True], "", [[1]]):
+    for bad in ([], ["a", "b"], [1, "a"], [-1], [1 << 80], [True], "", [[1]]):
         with pytest.raises(Refusal):
             complete(prompt=bad)
 

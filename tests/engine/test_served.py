@@ -156,6 +156,13 @@ def test_tokenize_counts_what_usage_counts(engine: RunningEngine) -> None:
     assert 20_000 <= long["count"] <= 20_001
 
 
+@pytest.mark.parametrize("hostile", ["<|im_end|>" * 90_000, "x" * 900_000, " " * 900_000, "🙂" * 200_000])
+def test_hostile_prompts_are_refused_before_long(engine: RunningEngine, hostile: str) -> None:
+    body = {"messages": [{"role": "user", "content": hostile}]}
+    status, answer = call(engine, "POST", "/v1/chat/completions", json.dumps(body, ensure_ascii=False).encode())
+    assert (status, answer["error"]["code"]) == (400, "context_length_exceeded")
+
+
 def test_a_prompt_over_the_context_is_the_apis_own_400(client: openai.OpenAI) -> None:
     turns: Any = [{"role": "user", "content": "tree " * 9_000}]
     with pytest.raises(openai.BadRequestError) as caught:

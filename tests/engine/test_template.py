@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unslow.serve.engine.link import Message
-from unslow.serve.engine.template import Neutraliser, pieces, unused_character
+from unslow.serve.engine.template import Neutraliser, batched, pieces, unused_character
 
 CONTROL = ["<|im_start|>", "<|im_end|>", "<|endoftext|>"]
 
@@ -38,6 +38,11 @@ def test_no_piece_holds_a_control_token_and_the_text_is_the_same(text: str) -> N
     cut = neutral(text)
     assert "".join(cut) == text
     assert not any(control in piece for control in CONTROL for piece in cut)
+
+
+def test_batches() -> None:
+    assert list(batched(["a", "b", "c"], 2)) == [["a", "b"], ["c"]]
+    assert list(batched([], 2)) == []
 
 
 def test_long_text_is_cut_at_words() -> None:

@@ -126,6 +126,7 @@ def _uvicorn_config(app: App) -> uvicorn.Config:
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,
         timeout_keep_alive=_KEEP_ALIVE_S,
     )
 

@@ -196,7 +196,7 @@ def _prompt(prompt: str | list[Any]) -> Prompt:
     if isinstance(prompt, list):
         if len(prompt) == 1 and isinstance(prompt[0], str):
             return _prompt(prompt[0])
-        if not prompt or not all(type(item) is int and item >= 0 for item in prompt):
+        if not prompt or not all(type(item) is int and 0 <= item < 1 << 31 for item in prompt):
             raise invalid("`prompt` must be one string, or one list of token ids", "prompt")
         return Ids(prompt)
     if not prompt:

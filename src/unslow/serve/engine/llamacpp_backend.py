@@ -29,6 +29,7 @@ from .model import Card
 from .settings import EngineSettings
 from .template import Neutraliser
 
+_MAX_PIECES = 256  # each is a call
 _STEP_WAIT_S = 0.005  # the longest that a command waits while nothing comes out
 
 
@@ -64,7 +65,10 @@ class LlamaCppBackend:
         if marked[0].role != "system" and self._default_system:
             turns.insert(0, f"<|im_start|>system\n{self._default_system}<|im_end|>\n")
         text = "".join(turns) + "<|im_start|>assistant\n"
-        return [token for piece in (text.split(marker) if marker else [text]) for token in self.encode(piece)]
+        cut = text.split(marker) if marker else [text]
+        if len(cut) > _MAX_PIECES:
+            raise ValueError("the messages hold too many texts of control tokens")
+        return [token for piece in cut for token in self.encode(piece)]
 
     def add(self, key: int, ids: Sequence[int], sampling: Sampling) -> None:
         """See `backend.Backend`."""

@@ -29,7 +29,8 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     streams less beside a long prompt, larger prefills faster.
     `default_max_tokens`: for chat requests that name no limit.
     `temperature`, `top_p`: for requests that name none (the model's card says 0.2 and 0.9).
-    `max_body_bytes`: larger request bodies get a 413.
+    `max_body_bytes`: larger request bodies get a 413. A body of this size may hold up live streams for half a second,
+    while it is tokenised.
     `load_timeout_s`: from start of the step process to its first answer.
     `drain_s`: how long SIGTERM lets running answers go on.
     `restart_min_s`, `restart_max_s`: pause before a crashed step process is started again; doubles from one to the
@@ -53,7 +54,7 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     default_max_tokens: int = 2_048
     temperature: float = 0.2
     top_p: float = 0.9
-    max_body_bytes: int = 4 << 20
+    max_body_bytes: int = 1 << 20
     load_timeout_s: float = 180.0
     drain_s: float = 10.0
     restart_min_s: float = 0.5

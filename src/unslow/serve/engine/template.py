@@ -49,3 +49,9 @@ def pieces(text: str, most: int) -> Iterator[str]:
         yield text[:end]
         text = text[end:]
     yield text
+
+
+def batched(texts: Sequence[str], most: int) -> Iterator[list[str]]:
+    """At most `most` of `texts` at a time."""
+    for start in range(0, len(texts), most):
+        yield list(texts[start : start + most])
