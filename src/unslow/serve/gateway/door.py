@@ -57,6 +57,7 @@ def _answers_origin(gateway: Gateway, exchange: Exchange) -> bool:
     exchange.origin = origin
     if head.method != b"OPTIONS" or b"access-control-request-method" not in head.index:
         return False
+    exchange.is_preflight = True
     exchange.respond(204, preflight_fields(head), b"")
     return True
 

@@ -71,7 +71,7 @@ class Exchange:
     key_name: str | None = None
     status: int | None = None
     outcome = _WELL
-    head_is_out = queued = reused = False
+    head_is_out = queued = reused = is_preflight = False
     routed_ns = admitted_ns = connected_ns = sent_ns = choked_since_ns = sends = attempt = 0
     lost: tuple[Step, ...] = ()
     _task: asyncio.Task[None] | None = None
@@ -330,8 +330,8 @@ class Exchange:
         self.delivered(now_ns)
 
     def delivered(self, now_ns: int) -> None:
-        """All of the answer is with the kernel, or lost: the record is complete."""
-        if self.gateway.feed.on:
+        """All of the answer is with the kernel, or lost: the record is complete. A preflight asks no model: no record."""
+        if self.gateway.feed.on and not self.is_preflight:
             self.gateway.feed.put(functools.partial(finished, self, now_ns))
 
     def _end(self, now_ns: int) -> None:
