@@ -151,6 +151,27 @@ def test_the_same_events_for_any_split(stream: bytes, cuts: list[int], limit: in
     assert decoded(*(stream[n : n + 1] for n in range(len(stream))), limit=limit) == whole
 
 
+@settings(deadline=None, max_examples=300)
+@given(
+    st.lists(_PIECES, max_size=5).map(b"".join), st.sampled_from([b"", b"\n", b"\n\n"]), st.sampled_from([8, 1 << 20])
+)
+def test_the_short_cuts_give_the_same_events(stream: bytes, end: bytes, limit: int) -> None:
+    """A decoder between events, where the short cuts are open, against one that gets a byte at a time."""
+    warm, stream = b"data: w\n\n", stream + end
+    assert decoded(warm, stream, limit=limit) == decoded(
+        warm, *(stream[n : n + 1] for n in range(len(stream))), limit=limit
+    )
+
+
+@pytest.mark.parametrize(
+    "stream", [b"data: a\rdata: b\n\n", b"data: " + b"x" * 99 + b"\n\n", b"data: a\n\ndata: b\r\n\n", b"event: a\n\n"]
+)
+def test_what_only_looks_like_a_short_cut(stream: bytes) -> None:
+    warm = b"data: w\n\n"
+    slow = decoded(warm, *(stream[n : n + 1] for n in range(len(stream))), limit=50)
+    assert decoded(warm, stream, limit=50) == slow
+
+
 @settings(deadline=None, max_examples=200)
 @given(_STREAMS, _CUTS)
 def test_each_byte_counts_once(stream: bytes, cuts: list[int]) -> None:

@@ -109,6 +109,54 @@ def test_what_a_delta_carries(delta: dict[str, Any], kind: ChunkKind, text: str)
     assert read(chunk(delta)) == [Delta(kind, text)]
 
 
+WARM = chunk({"content": "w"}, model="m")
+"""After it the usual frames are read the short way."""
+
+
+@pytest.mark.parametrize(
+    ("frame", "expected"),
+    [
+        (
+            chunk({"content": "x", "tool_calls": [{"function": {"name": "f", "arguments": ""}}]}),
+            [Delta(CONTENT, "x"), Delta(TOOL, "f")],
+        ),
+        (chunk({"content": "x"}, error={"message": "cut"}), [Delta(CONTENT, "x"), Delta(ERROR, error="cut")]),
+        (chunk({"content": "x"}, finish="stop"), [Delta(CONTENT, "x", finish_reason="stop")]),
+        (chunk({"content": "x", "reasoning": "r"}), [Delta(REASONING, "r"), Delta(CONTENT, "x")]),
+        (chunk({"content": [{"type": "text", "text": "x"}]}), [Delta(CONTENT, "x")]),
+        (chunk({"content": 7, "reasoning": ["r"]}), [Delta(ROLE)]),
+        ({"choices": [WARM["choices"][0], WARM["choices"][0]]}, [Delta(CONTENT, "w")] * 2),
+        (
+            chunk({"content": "x"}, timings={"prompt_ms": 1}),
+            [Delta(CONTENT, "x", server=ServerTimings(prefill_ns=10**6))],
+        ),
+    ],
+)
+def test_the_short_way_takes_only_the_usual_frame(frame: dict[str, Any], expected: list[Delta]) -> None:
+    assert read(WARM, frame)[1:] == expected
+
+
+def test_once_a_chunk_came_uncounted_no_total_counts_a_chunk() -> None:
+    usage = {"prompt_tokens": 1, "completion_tokens": 9}
+    for first in ({"content": "b"}, {"reasoning": "b"}):
+        deltas = read(
+            WARM | {"usage": usage}, chunk(first), chunk({"content": "c"}, usage=usage | {"completion_tokens": 11})
+        )
+        assert [(delta.kind, delta.tokens) for delta in deltas][-2:] == [(CONTENT, None), (USAGE, None)]
+
+
+@pytest.mark.parametrize("wrong", [-1, 1.5, True, "9", 10**30, None, [3]])
+def test_what_is_no_count_is_unknown(wrong: object) -> None:
+    (delta,) = read({"choices": [], "usage": {"prompt_tokens": wrong, "completion_tokens": 3}})
+    assert delta.usage == Usage(None, 3)
+
+
+@pytest.mark.parametrize("wrong", [-1, True, "9", 10**30, None, 1e300])
+def test_what_is_no_duration_is_unknown(wrong: object) -> None:
+    (delta,) = read({"choices": [], "timings": {"prompt_ms": wrong, "predicted_ms": 2, "predicted_n": 1}})
+    assert delta.server == ServerTimings(decode_ns=2_000_000)
+
+
 def test_several_choices() -> None:
     frame = {"choices": [{"index": 0, "delta": {"content": "a"}}, {"index": 1, "delta": {"content": "b"}}]}
     assert read(frame) == [Delta(CONTENT, "a"), Delta(CONTENT, "b")]
