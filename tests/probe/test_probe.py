@@ -317,9 +317,26 @@ def test_a_page_instead_of_an_answer() -> None:
         peer.request()
         peer.answer(b"<html>welcome</html>", kind="text/html")
 
+    assert measured(play, stream=False).outcome.kind == "not_an_answer"
     outcome = measured(play).outcome
     assert outcome.kind == "not_an_answer"
     assert "text/html" in (outcome.detail or "")
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_json_that_is_no_answer(stream: bool) -> None:
+    def play(peer: Peer) -> None:
+        peer.request()
+        peer.answer(b'{"hello":"world"}')
+
+    assert measured(play, stream=stream).outcome.kind == "not_an_answer"
+
+
+def test_stream_where_one_piece_was_asked_for() -> None:
+    timeline = measured(chat(), stream=False)
+    assert timeline.outcome.end is End.COMPLETED
+    assert ChunkKind.CONTENT in timeline.chunks.kind
+    assert "asked for one piece, answered as a stream" in timeline.facts.notes
 
 
 def test_port_closed_in_the_middle_of_the_answer() -> None:

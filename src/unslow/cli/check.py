@@ -36,7 +36,9 @@ _COULD_NOT_MEASURE, _WRONG_USAGE = 2, 64
 @click.option(
     "--http", type=click.Choice(("auto", "1.1", "2", "3")), default="auto", show_default=True, help="HTTP version."
 )
-@click.option("--proxy", metavar="URL", help="HTTP proxy. Default: HTTPS_PROXY or HTTP_PROXY, unless NO_PROXY.")
+@click.option(
+    "--proxy", metavar="URL", help="HTTP proxy. Default: HTTPS_PROXY, http_proxy or ALL_PROXY, unless NO_PROXY."
+)
 @click.option("--header", "-H", "headers", multiple=True, metavar="NAME:VALUE", help="Another request header.")
 @click.option("--insecure", is_flag=True, help="Do not verify the certificate.")
 @click.option("--ca-file", type=click.Path(exists=True, dir_okay=False), help="Trust these certificates (PEM) instead.")

@@ -87,7 +87,7 @@ class Run:
         answer = self._answer = self._session.ask(self._asked.request, self._trail)
         dialect = by_name(self._asked.dialect)
         head = answer.head
-        kind = head.header("content-type") if head.status < 400 and self._asked.stream else None
+        kind = head.header("content-type") if head.status < 300 else None
         self._reading = Reading(
             dialect, kind, head.header("content-encoding"), self._trail.zero_ns, self._asked.request.path
         )
@@ -149,13 +149,16 @@ class Run:
         if reading.error:
             said = one_line(reading.error)
             return Outcome(End.FAILED, Phase.DECODE, "stream_error", f"the provider broke off: {said}")
-        if not self._asked.stream or reading.streamed:
-            if reading.streamed and not reading.ended:
-                return _ended_early(self._has_token())
-            return Outcome()
+        if reading.streamed:
+            if not self._asked.stream:
+                self._trail.note("asked for one piece, answered as a stream")
+            return Outcome() if reading.ended else _ended_early(self._has_token())
+        if self._asked.request.method == "GET":
+            return Outcome()  # a listing: whoever asked reads it
         content_type = one_line(head.header("content-type") or "no content type")
-        if "json" in content_type and (reading.usage or reading.finish_reason):
-            self._trail.note("asked for a stream, answered in one piece")
+        if "json" in content_type and (reading.usage or reading.finish_reason or reading.text):
+            if self._asked.stream:
+                self._trail.note("asked for a stream, answered in one piece")
             return Outcome()
         why = f"answered {content_type}, not an answer of the API: check the URL (with or without /v1) and --dialect"
         return Outcome(End.FAILED, Phase.DRAIN, "not_an_answer", why)
