@@ -330,7 +330,7 @@ class Exchange:
         self.delivered(now_ns)
 
     def delivered(self, now_ns: int) -> None:
-        """All of the answer is with the kernel, or lost: the record is complete. A preflight asks no model: no record."""
+        """All of the answer is with the kernel, or lost: the record is complete. A preflight gets none."""
         if self.gateway.feed.on and not self.is_preflight:
             self.gateway.feed.put(functools.partial(finished, self, now_ns))
 
