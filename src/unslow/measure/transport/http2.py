@@ -30,7 +30,7 @@ class Http2:
 
     def __init__(self, channel: Channel, *, max_header_bytes: int) -> None:
         self._channel = channel
-        config = h2.config.H2Configuration(client_side=True, header_encoding="utf-8")
+        config = h2.config.H2Configuration(client_side=True, header_encoding=None)
         self._h2 = h2.connection.H2Connection(config=config)
         self._h2.local_settings = h2.settings.Settings(
             client=True,
@@ -150,7 +150,10 @@ class Http2:
 
     def _begin_answer(self, event: h2.events.ResponseReceived, frame: Arrival) -> None:
         pairs = [(_text(name), _text(value)) for name, value in event.headers or ()]
-        status = int(next((value for name, value in pairs if name == ":status"), "0"))
+        said = next((value for name, value in pairs if name == ":status"), "")
+        if not (said.isascii() and said.isdigit() and len(said) == 3):
+            raise ExchangeFailed(f"the server sent {said[:20]!r} as status", phase=Phase.WAIT, kind="h2_protocol_error")
+        status = int(said)
         headers = tuple((name, value) for name, value in pairs if not name.startswith(":"))
         self._head = Head("HTTP/2", status, headers, frame.within())
 
