@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,9 +12,11 @@ from unslow.core.timeline import (
     Beyond,
     ChunkKind,
     Chunks,
+    End,
     Facts,
     Hop,
     Origin,
+    Outcome,
     Phase,
     Span,
     Timeline,
@@ -165,6 +168,21 @@ def test_a_wait_that_ended_without_an_answer_is_no_first_byte() -> None:
     m = metrics(Timeline("t", Hop.CLIENT, 0.0, 500, spans))
     assert m is not None
     assert m.ttfb_ns is None
+
+
+def test_a_gateways_own_answer_is_no_first_byte_of_the_upstream() -> None:
+    spans = (Span(Phase.SEND, Hop.GATEWAY, 0, 10), Span(Phase.WAIT, Hop.GATEWAY, 10, 500))
+    own = Timeline("t", Hop.GATEWAY, 0.0, 500, spans, facts=Facts(status=504))
+
+    def ttfb_ns(timeline: Timeline) -> int | None:
+        m = metrics(timeline)
+        assert m is not None
+        return m.ttfb_ns
+
+    assert ttfb_ns(msgspec.structs.replace(own, outcome=Outcome(End.FAILED, Phase.WAIT, "first_byte_timeout"))) is None
+    assert ttfb_ns(msgspec.structs.replace(own, outcome=Outcome(End.FAILED, Phase.WAIT, "http_504"))) == 500
+    assert ttfb_ns(msgspec.structs.replace(own, outcome=Outcome(End.FAILED, Phase.DRAIN, "reset"), end_ns=600)) == 500
+    assert ttfb_ns(own) == 500
 
 
 @settings(deadline=None, max_examples=150)

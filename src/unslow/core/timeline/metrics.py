@@ -22,7 +22,7 @@ from typing import TypeVar
 import msgspec
 
 from unslow.core.timeline.answer import first_ns, last_ns
-from unslow.core.timeline.record import OUTPUT_KINDS, TOKEN_KINDS, ChunkKind, Chunks, Phase, Source, Timeline
+from unslow.core.timeline.record import OUTPUT_KINDS, TOKEN_KINDS, ChunkKind, Chunks, End, Phase, Source, Span, Timeline
 
 BURST_RATIO = 0.1
 """A gap below this share of the mean gap is near zero."""
@@ -122,12 +122,26 @@ def first_byte_ns(timeline: Timeline) -> int | None:
 
     Never after its first chunk: stamps of the two may come from different places.
     """
-    chunks = timeline.chunks
     waits = [s for s in timeline.spans if s.phase is Phase.WAIT and s.won and s.hop == timeline.party]
     measured = [s for s in waits if s.source is Source.MEASURED]
-    if not measured or (timeline.facts.status is None and not chunks):
+    if not measured:
         return None
-    return min([min(measured, key=lambda s: (s.start_ns, s.end_ns)).end_ns, *chunks.arrival_ns[:1]])
+    first = min(measured, key=lambda s: (s.start_ns, s.end_ns))
+    return min((first.end_ns, *timeline.chunks.arrival_ns[:1])) if _answered(timeline, first) else None
+
+
+def _answered(timeline: Timeline, wait: Span) -> bool:
+    """Whether a wait ended because bytes came, not because the exchange did.
+
+    A gateway's record has a status even where the upstream said nothing: the one of its own answer to the client.
+    """
+    outcome = timeline.outcome
+    if timeline.chunks:
+        return True
+    if timeline.facts.status is None:
+        return False
+    completed = outcome.end is End.COMPLETED or (outcome.kind or "").startswith("http_")
+    return completed or wait.end_ns < timeline.end_ns
 
 
 def icl_ns(timeline: Timeline) -> list[int]:
