@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from rich.cells import cell_len
 from tests.support.reports import HOSTILE, hostile, made
 from tests.support.timelines import MS, failed, known, timelines
@@ -202,7 +202,7 @@ def test_hostile_text_cannot_speak_to_the_terminal(text: str, color: bool) -> No
         assert max(cell_len(line) for line in found.splitlines()) <= width
 
 
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=40)
 @given(timelines())
 def test_any_timeline_can_be_shown(timeline: Timeline) -> None:
     shown = exchange(timeline)
