@@ -35,6 +35,7 @@ from unslow.core.timeline import (
     problems,
 )
 from unslow.measure.probe import Probe, ProbeSettings
+from unslow.measure.probe.relayed import durations
 from unslow.measure.transport import TransportSettings
 
 
@@ -209,6 +210,36 @@ def test_reported_times_divide_the_wait() -> None:
     assert [(s.phase, s.duration_ns) for s in reported] == [(Phase.QUEUE, 4_000_000), (Phase.PREFILL, 6_000_000)]
     assert timeline.facts.server is not None
     assert timeline.facts.server.decode_ns == 5_000_000
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_what_our_gateway_says_of_its_own_time(ours: bool) -> None:
+    timing = "Server-Timing: gw;dur=3.000, connect;dur=5.5, up;dur=9.1\r\n" + ("X-Unslow-Id: u-1\r\n" if ours else "")
+
+    def play(peer: Peer) -> None:
+        peer.request()
+        time.sleep(0.02)
+        peer.begin_stream(more=timing)
+        peer.chunk(event({"content": "x"}, "stop") + DONE)
+        peer.end_stream()
+
+    timeline = measured(play)
+    said = [(s.phase, s.duration_ns) for s in timeline.spans if s.hop is Hop.GATEWAY and s.source is Source.REPORTED]
+    assert said == ([(Phase.QUEUE, 3_000_000), (Phase.CONNECT, 5_500_000)] if ours else [])
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("a;dur=1, b;dur=0.5", {"a": 1_000_000, "b": 500_000}),
+        ('a;desc="x, y";dur=1', {}),
+        ("a;dur=1.2.3, b;dur=x, c, ;dur=4", {}),
+        ("a; dur=2 ; desc=z,b;dur=3", {"a": 2_000_000, "b": 3_000_000}),
+        ("", {}),
+    ],
+)
+def test_server_timing(value: str, expected: dict[str, int]) -> None:
+    assert durations(value) == expected
 
 
 def test_processing_time_header() -> None:

@@ -29,6 +29,7 @@ from unslow.core.timeline import (
 )
 from unslow.measure.probe.complaint import one_line
 from unslow.measure.probe.reading import Reading
+from unslow.measure.probe.relayed import gateway_spans
 from unslow.measure.probe.target import shown_url
 from unslow.measure.transport import Answer, Head, Http3Answer, Request, Trail
 
@@ -106,7 +107,8 @@ def _answered(seen: Seen, chunks: Chunks, outcome: Outcome, known: Known) -> tup
         attempt=seen.trail.attempt,
         cut_off=outcome.end is not End.COMPLETED and not whole_refusal,
     )
-    return [*spans, *_reported(seen, sent, first, chunks, known)], end
+    relayed = gateway_spans(seen.answer.head, sent_ns=sent, first_byte_ns=first)
+    return [*spans, *relayed, *_reported(seen, sent, first, chunks, known)], end
 
 
 def _reported(seen: Seen, sent_ns: int, first_byte_ns: int, chunks: Chunks, known: Known) -> tuple[Span, ...]:

@@ -7,12 +7,14 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import msgspec
 
+from unslow import __version__
 from unslow.core.wire.dialects import by_name, dialect_for
 from unslow.core.wire.dialects.ask import ANTHROPIC_VERSION, Ask, ask, auth_header, url_path
 from unslow.errors import LocalProtocolError
 from unslow.measure.probe.settings import ProbeSettings
 from unslow.measure.transport import Request, origin_of
 
+_AGENT = f"unslow/{__version__}"
 ASKABLE = ("openai", "openai-completions", "openai-responses", "anthropic", "gemini", "ollama")
 _ENDPOINTS = (
     "/chat/completions",
@@ -53,7 +55,7 @@ def question(endpoint: Endpoint, model: str, settings: ProbeSettings, traceparen
         endpoint.dialect, model=model, prompt=settings.prompt, max_tokens=settings.max_tokens, stream=settings.stream
     )
     url = _with_path(endpoint.url, _path_of(endpoint, asked))
-    headers = (*asked.headers, ("user-agent", "unslow"), ("traceparent", traceparent))
+    headers = (*asked.headers, ("user-agent", _AGENT), ("traceparent", traceparent))
     return Request(
         url=url, headers=_without(headers, settings.headers), private=_private(endpoint, settings), body=asked.body
     )
@@ -63,7 +65,7 @@ def listing(endpoint: Endpoint, settings: ProbeSettings) -> Request:
     """The request that lists the models of an endpoint."""
     path = _LISTS.get(endpoint.dialect)
     full = endpoint.base + "/models" if path is None else url_path(endpoint.base, path)
-    headers: tuple[tuple[str, str], ...] = (("accept", "application/json"), ("user-agent", "unslow"))
+    headers: tuple[tuple[str, str], ...] = (("accept", "application/json"), ("user-agent", _AGENT))
     if endpoint.dialect == "anthropic":
         headers = (*headers, ("anthropic-version", ANTHROPIC_VERSION))
     return Request(
