@@ -164,7 +164,8 @@ class History:
 
     def _note(self, error: Exception) -> None:
         self._retry_at = time.monotonic() + self._retry_s
-        why = str(error) if isinstance(error, StoreUnusable) else f"{self._path}: {error}"
+        what = error.strerror if isinstance(error, OSError) else error
+        why = str(error) if isinstance(error, StoreUnusable) else f"{self._path}: {what}"
         if self.trouble is None:
             log.error("history: %s; keeping new exchanges in memory and trying again every %g s", why, self._retry_s)
         self.trouble = why

@@ -16,7 +16,7 @@ from collections import deque
 
 log = logging.getLogger("unslow.recorder")
 
-QUEUE_LINES = 16_384
+QUEUE_LINES = 8192
 QUEUE_BYTES = 16 << 20
 BATCH_BYTES = 1 << 18
 PAUSE_S = 0.1

@@ -77,7 +77,7 @@ def document(
 def _anything(kind: type) -> dict[str, Any]:
     """The schema of `object`: any JSON."""
     if kind is object:
-        return {}
+        return {"description": "Any JSON."}  # msgspec takes an empty schema for none
     raise NotImplementedError(f"no JSON schema for {kind}")
 
 
