@@ -153,9 +153,11 @@ class _Model(BaseHTTPRequestHandler):
 
     def _play(self, word: str, model: str) -> None:
         if word == "refuse":
-            return self._plain(429, {"error": {"message": "Too many requests <b>now</b>", "code": "rate_limit"}})
+            self._plain(429, {"error": {"message": "Too many requests <b>now</b>", "code": "rate_limit"}})
+            return
         if word == "garbage":
-            return self._plain(200, {"hello": "world"})
+            self._plain(200, {"hello": "world"})
+            return
         self._head(200, "text/event-stream")
         self._event(model, {"role": "assistant", "content": ""})
         time.sleep(FIRST_TOKEN_S)
@@ -168,7 +170,8 @@ class _Model(BaseHTTPRequestHandler):
             self._event(model, {"content": piece})
             time.sleep(0 if word == "long" else TOKEN_S)
         if word == "cut":
-            return self.connection.shutdown(socket.SHUT_RDWR)
+            self.connection.shutdown(socket.SHUT_RDWR)
+            return
         self._event(model, {}, finish_reason="stop")
         usage = {"prompt_tokens": 21, "completion_tokens": len(pieces), "total_tokens": 21 + len(pieces)}
         times = {"queue_ms": 14.0, "prompt_ms": 88.0, "predicted_ms": 260.0, "prompt_n": 21, "predicted_n": len(pieces)}
@@ -200,7 +203,7 @@ class _Model(BaseHTTPRequestHandler):
             self.send_header("content-length", str(length))
         self.end_headers()
 
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 -- the base class names it so
         """Quiet."""
 
 

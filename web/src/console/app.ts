@@ -14,6 +14,8 @@ import type { RequestsPage } from "./requests.js";
 const PAGES = ["chat", "requests", "connect"] as const;
 type Page = (typeof PAGES)[number];
 
+applyTheme();
+startLanguage();
 const pages: { chat: ChatPage; requests: RequestsPage; connect: ConnectPage } = {
   chat: document.createElement("unslow-chat") as ChatPage,
   requests: document.createElement("unslow-requests") as RequestsPage,
@@ -33,15 +35,13 @@ function route(): void {
   pages.requests.show(page === "requests" && id ? decodeURIComponent(id) : null);
   if (page === "connect") void pages.connect.load();
   title(page);
-  scrollTo({ top: page === "chat" ? document.documentElement.scrollHeight : 0 });
+  if (page !== "chat") scrollTo({ top: 0 });
 }
 
 function title(page: Page): void {
   document.title = `${t(`nav.${page}` as Key)} · unslow`;
 }
 
-applyTheme();
-startLanguage();
 const main = h("main", { id: "main", tabindex: -1 }, pages.chat, pages.requests, pages.connect);
 document.body.replaceChildren(
   h("a", { class: "skip", href: "#main", t: "nav.skip", onclick: (event: Event) => {

@@ -32,9 +32,7 @@ export class ChatPage extends HTMLElement {
     this.append(this.notice, this.log, form);
     this.welcome();
     void this.load();
-    addEventListener("scroll", () => {
-      this.following = document.documentElement.scrollHeight - innerHeight - scrollY < NEAR_END_PX;
-    }, { passive: true });
+    for (const kind of ["wheel", "touchmove", "keydown"] as const) addEventListener(kind, () => this.looked(), { passive: true });
     new ResizeObserver(() => this.follow()).observe(this.log);
   }
 
@@ -81,6 +79,7 @@ export class ChatPage extends HTMLElement {
     this.log.append(turn);
     this.following = true;
     this.state(turn);
+    turn.scrollIntoView({ block: "start", behavior: "instant" });
     const said: Message[] = [...this.messages, { role: "user", content: question }];
     this.messages = said;
     const done = turn.run(config.gateway_url, this.model.value, said, this.key.value.trim());
@@ -134,8 +133,24 @@ export class ChatPage extends HTMLElement {
     this.input.style.height = `${Math.min(200, this.input.scrollHeight)}px`;
   }
 
+  /** The end of the text on show, and how far it is below the place where it should be. */
+  private behind(): number {
+    const end = this.log.querySelector("unslow-turn:last-child .reply-text")?.getBoundingClientRect().bottom ?? 0;
+    const composer = this.querySelector("form")?.getBoundingClientRect().height ?? 0;
+    return end - (innerHeight - composer - 24);
+  }
+
+  /** Whoever scrolls away from the end is left alone until the end is in sight again. */
+  private looked(): void {
+    requestAnimationFrame(() => {
+      this.following = this.behind() < NEAR_END_PX;
+    });
+  }
+
   private follow(): void {
-    if (this.following && this.messages.length && !this.hidden) scrollTo({ top: document.documentElement.scrollHeight });
+    if (!this.following || !this.running || this.hidden) return;
+    const behind = this.behind();
+    if (behind > 0) scrollBy({ top: behind, behavior: "instant" });
   }
 }
 

@@ -104,15 +104,29 @@ export class RequestsPage extends HTMLElement {
     this.list();
   }
 
+  /** Take the newest page anew: after a time without events, or when the server left some out. */
+  private async renew(): Promise<void> {
+    const page = await listExchanges(PAGE, null).catch(() => null);
+    const known = new Set(this.items.map((item) => item.id));
+    const fresh = page?.items.filter((item) => !known.has(item.id)) ?? [];
+    this.items = [...fresh, ...this.items].sort((a, b) => b.started_at - a.started_at).slice(0, MOST_KEPT);
+    this.list();
+  }
+
   private listen(): void {
     this.source = new EventSource("/api/events");
     this.source.addEventListener("exchange", (event) => this.arrived(readSummary(JSON.parse((event as MessageEvent<string>).data))));
     this.source.addEventListener("live", (event) => {
-      const raw = JSON.parse((event as MessageEvent<string>).data) as Live | Live[] | { workers: Live[] };
+      const raw = JSON.parse((event as MessageEvent<string>).data) as Live | Live[] | { workers: Live[]; skipped?: number };
+      if (!Array.isArray(raw) && "skipped" in raw && Number(raw.skipped) > 0) void this.renew();
       for (const one of Array.isArray(raw) ? raw : "workers" in raw ? raw.workers : [raw]) this.workers.set(one.worker ?? 0, one);
       this.pulse();
     });
-    this.source.onopen = this.source.onerror = () => this.pulse();
+    this.source.onerror = () => this.pulse();
+    this.source.onopen = () => {
+      this.pulse();
+      if (this.state === "ready") void this.renew();
+    };
     this.pulse();
   }
 

@@ -68,7 +68,7 @@ const DRAWINGS = {
   back: ["M19 12H5", "M11 6l-6 6 6 6"],
   trash: ["M4 7h16", "M9 7V4h6v3", "M6.5 7l1 13h9l1-13"],
   theme: ["M12 4a8 8 0 1 0 0 16z", "M12 4a8 8 0 0 1 0 16"],
-  key: ["M14.5 9.5a4.5 4.5 0 1 1-3-3l8.5 0v3h-3v3h-3"],
+  key: ["M3 12a4 4 0 1 0 8 0a4 4 0 1 0-8 0", "M11 12h10v4", "M17 12v3"],
 } as const;
 
 export function icon(name: keyof typeof DRAWINGS): SVGElement {

@@ -30,7 +30,7 @@ export const EN = {
   "k.beyond": "{n} more events were counted but not kept.", "k.shown": "The first {n} are listed.", "k.events": "events",
   "f.title": "Facts", "f.outcome": "Outcome", "f.completed": "Completed", "f.aborted": "Stopped by the client", "f.failed": "Failed",
   "f.in": "in {phase}", "f.yes": "yes", "f.no": "no", "f.none": "Nothing was recorded.",
-  "h.total": "{time} in all", "h.connecting": "connecting", "h.first": "waiting for the first token", "h.waiting": "waiting",
+  "h.total": "{time} in all", "h.colon": ": ", "h.comma": ", ", "h.connecting": "connecting", "h.first": "waiting for the first token", "h.waiting": "waiting",
   "h.thinking": "thinking", "h.decoding": "decoding", "h.tokens": "{n} tokens", "h.drain": "receiving the rest", "h.caller": "in the caller",
   "h.send": "sending", "h.render": "rendering", "h.network": "on the network", "h.lost": "lost on attempts that did not win", "h.unexplained": "unexplained",
   "m.ttft": "First token", "m.total": "Total", "m.rate": "Speed", "m.tpot": "Per token", "m.ttfot": "First visible token", "m.gap": "Longest gap",

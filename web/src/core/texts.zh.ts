@@ -32,7 +32,7 @@ export const ZH: Record<Key, string> = {
   "k.beyond": "另有 {n} 个事件只计数、未保留。", "k.shown": "仅列出前 {n} 个。", "k.events": "个事件",
   "f.title": "详情", "f.outcome": "结果", "f.completed": "已完成", "f.aborted": "被客户端中止", "f.failed": "失败",
   "f.in": "发生在{phase}阶段", "f.yes": "是", "f.no": "否", "f.none": "没有任何记录。",
-  "h.total": "共 {time}", "h.connecting": "连接", "h.first": "等待第一个 token", "h.waiting": "等待",
+  "h.total": "共 {time}", "h.colon": "：", "h.comma": "，", "h.connecting": "连接", "h.first": "等待第一个 token", "h.waiting": "等待",
   "h.thinking": "思考", "h.decoding": "解码", "h.tokens": "{n} 个 token", "h.drain": "接收剩余内容", "h.caller": "调用方",
   "h.send": "发送", "h.render": "渲染", "h.network": "网络", "h.lost": "未采用的尝试", "h.unexplained": "未解释",
   "m.ttft": "首个 token", "m.total": "总时间", "m.rate": "速度", "m.tpot": "每个 token", "m.ttfot": "首个可见 token", "m.gap": "最长间隔",

@@ -19,7 +19,7 @@ export function rowWord(row: Row): string {
 export function headline(shown: Exchange): string {
   const total = t("h.total", { time: duration(shown.timeline.end_ns) });
   const parts = biggest(shown);
-  const said = parts.length ? `${total}: ${parts.join(", ")}` : total;
+  const said = parts.length ? total + t("h.colon") + parts.join(t("h.comma")) : total;
   const ended = ending(shown);
   return ended ? `${ended} ${said}.` : said;
 }

@@ -9,7 +9,7 @@ import { Plot, hatch } from "./plot.js";
 
 const ROW = 28;
 const TOP = 24;
-const MARKS = 18;
+const MARKS = 32;
 
 export class Waterfall extends HTMLElement {
   view = new View();
@@ -147,15 +147,17 @@ export class Waterfall extends HTMLElement {
       const last = merged[merged.length - 1];
       if (last && plot.x(at) - last.x < 42) last.names.push(name);
       else merged.push({ names: [name], x: plot.x(at) });
-      plot.svg.append(s("path", { class: "moment", d: `M${plot.x(at).toFixed(1)} ${TOP}V${height - MARKS + 3}` }));
+      plot.svg.append(s("path", { class: "moment", d: `M${plot.x(at).toFixed(1)} ${TOP}V${height - MARKS + 4}` }));
     }
-    merged.forEach(({ names, x }) => {
+    const taken = [-Infinity, -Infinity];
+    for (const { names, x } of merged) {
       const label = names.join(" · ");
-      const end = x > plot.width - label.length * 4;
-      const start = x < label.length * 4;
-      plot.svg.append(s("text", { class: "moment-word", x: end ? plot.width : start ? Math.max(0, x - 2) : x, y: height - 3,
-        "text-anchor": end ? "end" : start ? "start" : "middle" }, label));
-    });
+      const half = label.length * 3.7;
+      const middle = Math.min(plot.width - half, Math.max(half, x));
+      const line = (taken[0] ?? 0) < middle - half - 4 ? 0 : 1;
+      taken[line] = middle + half;
+      plot.svg.append(s("text", { class: "moment-word", x: middle, y: height - MARKS + 15 + line * 13, "text-anchor": "middle" }, label));
+    }
   }
 
   private hover(event: PointerEvent): void {
