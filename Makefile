@@ -20,6 +20,9 @@ test: $(VENV)/.dev ## the whole suite: linters, types, tests
 lint: $(VENV)/.dev ## linters and types only
 	@bash tests/lint.sh
 
+web: $(VENV)/.python ## build the page anew (Node 20)
+	@cd web && npm ci --silent && npm run build --silent
+
 lock: $(VENV)/.dev ## make the lock files anew from pyproject.toml and requirements/*.in
 	@bash requirements/lock.sh
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from pathlib import Path
@@ -85,6 +84,8 @@ def ready_to_run(engine: EngineSettings) -> None:
 
 async def first_request(plan: Plan) -> None:
     """Send one request through the gateway, and show its waterfall with what the gateway and the engine saw."""
+    import asyncio
+
     seen = await asyncio.get_running_loop().run_in_executor(None, _measure, plan)
     from unslow.cli.check import terminal_look
     from unslow.show.report.payload import exchange
