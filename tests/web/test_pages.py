@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import socket
+import time
 from typing import Any
 
 import pytest
@@ -197,3 +200,27 @@ def test_drag_zooms_both_plots_and_the_theme_is_kept(visit: Any, served: Console
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
     page.reload()
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+
+
+def test_a_model_is_known_though_the_body_came_late_and_preflights_are_no_requests(served: Console) -> None:
+    body = json.dumps({"model": "late", "stream": True, "messages": [{"role": "user", "content": "hi"}]}).encode()
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: {len(body)}\r\n"
+    ask = "OPTIONS /v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\naccess-control-request-method: POST\r\n"
+    host, port = served.gateway.removeprefix("http://").split(":")
+    for first, rest in (
+        (f"{head}connection: close\r\n\r\n", body),
+        (f"{ask}origin: {served.url}\r\nconnection: close\r\n\r\n", b""),
+    ):
+        with socket.create_connection((host, int(port)), 10) as sent:
+            sent.sendall(first.encode())
+            time.sleep(0.1)  # so that the head is read alone
+            sent.sendall(rest)
+            while sent.recv(65536):
+                pass
+    for _ in range(100):
+        items = served.api("/api/exchanges")["items"]
+        if any(item["model"] == "late" for item in items):
+            break
+        time.sleep(0.05)
+    assert "late" in [item["model"] for item in items]
+    assert 204 not in [item["status"] for item in items]

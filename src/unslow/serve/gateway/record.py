@@ -162,7 +162,7 @@ def _facts(exchange: Exchange, answer: Answer | None, said: _Said) -> Facts:
         status=exchange.status if head is None else head.status,
         stream=None if answer is None or head is None else answer.observer is not None,
         upstream=None if pool is None else pool.name,
-        model=exchange.model,
+        model=exchange.model or exchange.body.model,  # with one upstream, the way is taken before the body came
         model_answered=said.model,
         http_version="1.1",
         reused=exchange.reused if answer is not None else None,
