@@ -49,8 +49,8 @@ def test_a_reasoning_answer_is_cut_at_its_four_moments() -> None:
         ("wait", 10, 20),
         ("wait", 20, 40),
         ("thinking", 40, 60),
-        ("decode", 60, 80),
-        ("drain", 80, 100),
+        ("decode", 60, 85),
+        ("drain", 85, 100),
     ]
 
 
@@ -71,7 +71,17 @@ def test_a_stall_after_the_last_token_is_no_drain() -> None:
     assert cut(found, cut_off=True)[-1] == ("decode", 40, 100)
     assert cut(found)[-2:] == [("decode", 40, 50), ("drain", 50, 100)]
     over = columns((40, CONTENT), (50, CONTENT), (60, DONE))
-    assert cut(over, cut_off=True)[-1] == ("drain", 50, 100)
+    assert cut(over, cut_off=True)[-1] == ("drain", 60, 100)
+
+
+def test_until_an_answer_says_that_it_is_over_its_reader_waits_for_a_token() -> None:
+    finish = columns((40, CONTENT), (50, CONTENT), (70, USAGE), (71, USAGE), (90, DONE))
+    assert cut(finish)[-2:] == [("decode", 40, 70), ("drain", 70, 100)]
+    stalled = columns((40, CONTENT), (50, CONTENT), (60, KEEPALIVE), (95, ChunkKind.ERROR))
+    assert cut(stalled, cut_off=True)[-2:] == [("decode", 40, 95), ("drain", 95, 100)]
+    early_usage = columns((30, USAGE), (40, CONTENT), (50, CONTENT), (60, KEEPALIVE))
+    assert cut(early_usage)[-2:] == [("decode", 40, 50), ("drain", 50, 100)]
+    assert cut(early_usage, cut_off=True)[-1] == ("decode", 40, 100)
 
 
 def test_a_stall_before_the_first_token_is_still_the_wait() -> None:
@@ -167,8 +177,8 @@ def test_a_retried_request_has_its_reports_in_the_attempt_that_won() -> None:
         ("wait (lost attempt 1)", 395),
         ("queue", 90),
         ("prefill", 100),
-        ("decode", 100),
-        ("drain", 20),
+        ("decode", 110),
+        ("drain", 10),
     ]
     started = metrics(timeline)
     assert started is not None

@@ -210,8 +210,8 @@ def test_a_whole_exchange_known_by_hand() -> None:
         ("queue", 100 * MS),
         ("prefill", 500 * MS),
         ("thinking", 200 * MS),
-        ("decode", 540 * MS),
-        ("drain", 10 * MS),
+        ("decode", 545 * MS),
+        ("drain", 5 * MS),
         ("unexplained", 10 * MS),
     ]
 

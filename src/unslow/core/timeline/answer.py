@@ -1,11 +1,13 @@
 """From stamps of an answer to its spans: the one place that turns chunks into wait, thinking, decode and drain.
 
-Theory of operation. An answer is cut at four moments: the last byte sent, the first byte back, the first token, the
-first token that the reader sees, and the last token. Stamps come from different places (a socket, the kernel, a
-parser), so a cut never lies before the one it follows, nor outside [sent, end]: spans stay in order and apart.
+Theory of operation. An answer is cut at five moments: the last byte sent, the first byte back, the first token, the
+first token that the reader sees, and the frame that says it is over (a finish reason, usage, an end mark, an error).
+Stamps come from different places (a socket, the kernel, a parser), so a cut never lies before the one it follows, nor
+outside [sent, end]: spans stay in order and apart.
 
-The time after the last token is `drain`, delivery of what was already generated, unless the answer was cut off before
-it said that it was over: then its reader was still waiting for a token, and the phase goes on to the end.
+Until an answer says that it is over, its reader waits for a token: the model computes its end-of-text token, or a
+stalled stream comes to nothing. That is `decode` still. What comes after is `drain`, delivery of what was already
+generated. An answer without such a frame is over at its last token, or, if it was cut off, at the end.
 """
 
 from __future__ import annotations
@@ -32,9 +34,9 @@ def answer_spans(
     """Spans from the last byte sent to the end, as `party` measured them.
 
     wait [sent, first byte) and, where bytes came before tokens, [first byte, first token); thinking [first reasoning
-    token, first output token); decode [first output token, last token); drain [last token or first byte, end).
-    A stream without tokens is waited for until it says that it is over. `cut_off` says that the answer did not come to
-    its end (failed or aborted): without an end mark its last phase then lasts to `end_ns`.
+    token, first output token); decode [first output token, over); drain [over, end), or [first byte, end) for a body
+    without events. `cut_off` says that the answer did not come to its end (failed or aborted): without a frame that
+    says that it is over its last phase then lasts to `end_ns`.
     """
     cuts = [*_cuts(sent_ns, first_byte_ns, chunks, cut_off=cut_off), (Phase.DRAIN, end_ns)]
     spans, start = [], sent_ns
@@ -60,8 +62,10 @@ def _cuts(sent_ns: int, first_byte_ns: int | None, chunks: Chunks, *, cut_off: b
     yield Phase.THINKING, first
     if shown is not None:
         yield Phase.DECODE, shown
-    if _is_over(chunks) or not cut_off:
-        yield Phase.DRAIN, last_ns(chunks) or first
+    last = last_ns(chunks) or first
+    over = _over_ns(chunks, last)
+    if over is not None or not cut_off:
+        yield Phase.DRAIN, last if over is None else over
 
 
 def _without_tokens(first_byte_ns: int, chunks: Chunks, *, cut_off: bool) -> Iterator[tuple[Phase, int]]:
@@ -90,9 +94,19 @@ def last_ns(chunks: Chunks) -> int | None:
     return next((t for t, kind in pairs if kind in TOKEN_KINDS), None)
 
 
-def _is_over(chunks: Chunks) -> bool:
-    beyond = chunks.beyond.kinds if chunks.beyond else {}
-    return any(kind in OVER_KINDS for kind in (*chunks.kind, *beyond))
+def _over_ns(chunks: Chunks, last_token_ns: int) -> int | None:
+    """When a frame after the last token said that nothing more will come; None for an answer that never said so.
+
+    Where that frame was not kept its moment is unknown: the last token stands for it.
+    """
+    if chunks.beyond is not None:
+        return last_token_ns if OVER_KINDS & chunks.beyond.kinds.keys() else None
+    over = None
+    for stamp, kind in zip(reversed(chunks.arrival_ns), reversed(chunks.kind), strict=True):
+        if kind in TOKEN_KINDS:
+            break
+        over = stamp if kind in OVER_KINDS else over
+    return over
 
 
 def reported_spans(

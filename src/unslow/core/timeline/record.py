@@ -24,7 +24,8 @@ class Phase(StrEnum):
 
     `wait` is what a client can measure between its last byte sent and the first token back (two spans where a first
     byte came earlier); `queue` and `prefill` divide it when somebody reports or an experiment infers them. `drain`
-    is delivery of what was already generated: a body without token stamps, or the bytes after the last token.
+    is delivery of what was already generated: a body without token stamps, or what follows the frame that says that
+    the answer is over.
     """
 
     CALLER = "caller"
