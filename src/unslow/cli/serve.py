@@ -94,4 +94,4 @@ def named_upstreams(texts: tuple[str, ...]) -> tuple[UpstreamSettings, ...]:
 
 def _said(options: dict[str, Any], *names: str) -> dict[str, Any]:
     """Options that were given."""
-    return {name: options[name] for name in names if options[name] not in (None, False)}
+    return {name: options[name] for name in names if options[name] is not None and options[name] is not False}
