@@ -29,6 +29,7 @@ TOKEN_S = (
 PHASE_S = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 0.8, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 WHO = ("upstream", "model")
 _KINDS = 64
+_TRACE_CHARS = 64  # an exemplar's labels may be 128 characters (OpenMetrics 1.0), the name included
 _UPSTREAMS = 64
 
 
@@ -107,7 +108,8 @@ class Meters:
             self.retries.add(key, facts.retries)
 
     def _latencies(self, key: tuple[str, str], derived: Metrics, timeline: Timeline) -> None:
-        at, trace = timeline.started_at, timeline.trace_id
+        at = timeline.started_at
+        trace = timeline.trace_id if len(timeline.trace_id) <= _TRACE_CHARS else ""
         self.duration.observe(key, derived.e2e_ns / 1e9, trace_id=trace, at=at)
         if derived.ttft_ns is not None:
             self.ttft.observe(key, derived.ttft_ns / 1e9, trace_id=trace, at=at)
