@@ -109,14 +109,14 @@ async def calls(port: int, *, count: int, rate: float, connections: int = 32) ->
     return sample
 
 
-async def streams(port: int, *, slots: int, events: int, gap_ms: float, repeats: int, warm: int = 0) -> Sample:
-    """`slots` streams side by side, starts spread over one stream's length, each slot `repeats` times in a row."""
+async def streams(port: int, *, slots: int, events: int, gap_ms: float, repeats: int, spread: bool = True) -> Sample:
+    """`slots` streams side by side, each slot `repeats` times in a row; starts spread over one stream, or at once."""
     sample = Sample()
     msg = message(stream=True, pace=f"{events},{gap_ms},0", host=f"127.0.0.1:{port}")
     length_s = events * gap_ms / 1e3
 
     async def slot(n: int) -> None:
-        await asyncio.sleep(n / slots * length_s)
+        await asyncio.sleep(n / slots * length_s if spread else 0)
         try:
             caller = await connect(port)
             for _ in range(repeats):

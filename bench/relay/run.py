@@ -146,7 +146,7 @@ def quantile(values: list[int], q: float) -> float:
     return ordered[min(len(ordered) - 1, int(q * len(ordered)))] / 1e6
 
 
-async def one_round(t: Target, *, calls: int, rate: float, slots: int, repeats: int) -> None:
+async def one_round(t: Target, *, calls: int, rate: float, slots: int, repeats: int, spread: bool = True) -> None:
     """A JSON phase and a stream phase on one target."""
     if t.name in GENTLE:
         calls, rate, slots, repeats = calls // 10, rate / 10, slots // 5, 1
@@ -159,7 +159,7 @@ async def one_round(t: Target, *, calls: int, rate: float, slots: int, repeats: 
             sample = await load.calls(t.port, count=calls, rate=rate)
             n = len(sample.latency_ns)
         else:
-            sample = await load.streams(t.port, slots=slots, events=100, gap_ms=20, repeats=repeats)
+            sample = await load.streams(t.port, slots=slots, events=100, gap_ms=20, repeats=repeats, spread=spread)
             n = sample.events
         await asyncio.sleep(0.3)
         t.errors += sample.errors
@@ -247,6 +247,7 @@ def options() -> argparse.Namespace:
     a.add_argument("--rate", type=float, default=500)
     a.add_argument("--slots", type=int, default=100)
     a.add_argument("--repeats", type=int, default=2)
+    a.add_argument("--together", action="store_true", help="start all streams at once, not spread over one's length")
     a.add_argument("--hold", type=int, default=1000, help="streams held at once; 0: skip")
     a.add_argument("--only", default="unslow," + ",".join(PEERS))
     a.add_argument("--json", type=Path)
@@ -257,7 +258,9 @@ def measure(o: argparse.Namespace, targets: list[Target]) -> None:
     """Interleaved rounds over all targets, the hold, and the start."""
     for n in range(o.rounds):
         for t in targets:
-            uvloop.run(one_round(t, calls=o.calls, rate=o.rate, slots=o.slots, repeats=o.repeats))
+            uvloop.run(
+                one_round(t, calls=o.calls, rate=o.rate, slots=o.slots, repeats=o.repeats, spread=not o.together)
+            )
             print(f"round {n + 1} {t.name}: { {k: round(v[-1], 2) for k, v in t.figures.items()} }", file=sys.stderr)
     for t in targets:
         if o.hold and t.name in ("unslow", "nginx", "envoy"):
