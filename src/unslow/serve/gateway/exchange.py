@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 DETACHED_S = 2.0
 """How long the rest of an answer may take after its client left at the stream's end mark."""
-_TRACEPARENT = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?")
+_TRACEPARENT = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-([0-9a-f]{2})(?:-.*)?")
 _WELL = Outcome()
 
 
@@ -92,6 +92,7 @@ class Exchange:
         self.wants_ledger = settings.ledger_comment or index.get(b"x-unslow-ledger") == b"1"
         given = index.get(b"traceparent")
         found = None if given is None else _TRACEPARENT.fullmatch(given)
+        self.sampled = None if found is None else bool(int(found[2], 16) & 1)
         if found is None:
             number = gateway.random.getrandbits(192)
             self.trace_line = b"traceparent: 00-%032x-%016x-01\r\n" % (number >> 64, number & 0xFFFFFFFFFFFFFFFF | 1)

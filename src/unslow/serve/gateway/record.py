@@ -53,7 +53,7 @@ def finished(exchange: Exchange, end_ns: int) -> Finished:
     """The message for the recorder."""
     path = exchange.path if len(exchange.path) <= 256 else exchange.path[:256]
     worker = exchange.gateway.settings.worker
-    message = Finished(timeline_of(exchange, end_ns), worker, exchange.key_name, path)
+    message = Finished(timeline_of(exchange, end_ns), worker, exchange.key_name, path, exchange.sampled)
     if exchange.connection is None:
         exchange.answer = None  # or they keep each other alive
     return message
