@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.tiny_gguf import make_gguf
 
 from unslow.errors import ConfigError
 from unslow.serve.engine import model
@@ -17,30 +18,6 @@ from unslow.serve.engine.memory import available_bytes, needed_bytes
 
 np = pytest.importorskip("numpy", reason="numpy is not installed")
 gguf = pytest.importorskip("gguf", reason="gguf is not installed")
-
-
-def make_gguf(path: Path, kind: str = "Q4_1") -> Any:
-    """A model of one block: 64 × 32 weights; returns the weights."""
-    rng = np.random.default_rng(1)
-    weights = rng.standard_normal((64, 32)).astype(np.float32)
-    writer = gguf.GGUFWriter(path, "llama")
-    writer.add_context_length(128)
-    writer.add_embedding_length(32)
-    writer.add_block_count(1)
-    writer.add_head_count(4)
-    writer.add_head_count_kv(2)
-    writer.add_file_type(3)
-    writer.add_token_list(["<|end|>", "a", "ä"])
-    writer.add_token_types([3, 1, 1])
-    writer.add_chat_template("{{ messages }}")
-    quantised = gguf.quants.quantize(weights, gguf.GGMLQuantizationType[kind])
-    writer.add_tensor("blk.0.w", quantised, raw_dtype=gguf.GGMLQuantizationType[kind])
-    writer.add_tensor("norm", np.ones(32, dtype=np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return weights
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
+from tests.support.tiny_gguf import make_gguf
 
 from unslow.errors import ConfigError
 from unslow.serve.engine import backend
@@ -90,6 +91,18 @@ def test_a_model_that_is_not_there(engine_wheels: None, tmp_path: Path) -> None:
     with held(settings) as process:
         assert process.wait(15) == 1
         assert process.stderr.read() == f"engine.model_path: no such file: {tmp_path}/none.gguf\n"
+
+
+@pytest.mark.engine
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+def test_a_file_that_is_not_a_whole_model(engine_wheels: None, tmp_path: Path) -> None:
+    path = tmp_path / "part.gguf"
+    make_gguf(path, "Q8_0")
+    with held(EngineSettings(model_path=str(path), cache_dir=str(tmp_path))) as process:
+        assert process.wait(40) == 1
+        last = process.stderr.read().splitlines()[-1]
+        assert last.startswith(f"engine.model_path: openvino cannot load {path}: ")
 
 
 @pytest.mark.engine

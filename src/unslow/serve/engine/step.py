@@ -177,7 +177,13 @@ def prepare_and_load(settings: EngineSettings, tell: Callable[[str], None]) -> t
             f"free some, or lower engine.kv_tokens (now {settings.kv_tokens})"
         )
     tell(f"loading {file.name} with {name}")
-    return load(name, file, card, settings), card
+    try:
+        return load(name, file, card, settings), card
+    except (ImportError, OSError) as problem:
+        raise ConfigError(f"{name} does not work on this machine: {problem}", key="engine.backend") from problem
+    except (RuntimeError, MemoryError, LookupError, ValueError) as problem:  # C++ exceptions come as any of these
+        said = (str(problem).strip() or "out of memory").splitlines()[-1]
+        raise ConfigError(f"{name} cannot load {file}: {said}", key="engine.model_path") from problem
 
 
 def run(link: CommandSocket, stepper: Stepper) -> None:
