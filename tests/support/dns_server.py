@@ -22,6 +22,7 @@ class Said(NamedTuple):
     delay_s: float = 0.0
     silent: bool = False
     rcode: str = "NOERROR"
+    cut: bool = False
 
 
 NOTHING = Said()
@@ -35,10 +36,13 @@ class NameServer:
         self._sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._sock.bind(("127.0.0.1", 0))
         self.port: int = self._sock.getsockname()[1]
+        self._listener = socket.create_server(("127.0.0.1", self.port))
         self.asked: list[tuple[str, str]] = []
         self._threads: list[threading.Thread] = []
         self._main = threading.Thread(target=self._run, daemon=True)
         self._main.start()
+        self._threads.append(threading.Thread(target=self._run_tcp, daemon=True))
+        self._threads[0].start()
 
     @property
     def address(self) -> str:
@@ -49,7 +53,10 @@ class NameServer:
         """Stop."""
         with contextlib.suppress(OSError):
             self._sock.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
         self._sock.close()
+        self._listener.close()
         for thread in (self._main, *self._threads):
             thread.join(5)
 
@@ -72,13 +79,34 @@ class NameServer:
         if said.silent:
             return
         time.sleep(said.delay_s)
+        answer = self._response(query, said)
+        if said.cut:
+            answer.answer = []
+            answer.flags |= dns.flags.TC
+        with contextlib.suppress(OSError):
+            self._sock.sendto(answer.to_wire(), client)
+
+    def _response(self, query: dns.message.Message, said: Said) -> dns.message.Message:
         answer = dns.message.make_response(query)
         answer.set_rcode(dns.rcode.from_text(said.rcode))
         if said.addresses:
             question = query.question[0]
             answer.answer.append(dns.rrset.from_text(question.name, 60, "IN", question.rdtype.name, *said.addresses))
-        with contextlib.suppress(OSError):
-            self._sock.sendto(answer.to_wire(), client)
+        return answer
+
+    def _run_tcp(self) -> None:
+        while True:
+            try:
+                sock, _ = self._listener.accept()
+            except OSError:
+                return
+            with sock:
+                data = sock.recv(4096)
+                query = dns.message.from_wire(data[2:])
+                kind = query.question[0].rdtype.name
+                self.asked.append((query.question[0].name.to_text(), f"{kind} over TCP"))
+                wire = self._response(query, self._said[kind]).to_wire()
+                sock.sendall(len(wire).to_bytes(2, "big") + wire)
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import h2.config
 import h2.connection
 import h2.events
+import h2.exceptions
 from tests.support.timed_server import Peer, Play
 
 Answer = Callable[["H2Peer", int, dict[str, str], bytes], None]
@@ -46,7 +47,11 @@ def h2_play(answer: Answer) -> Play:
         heads: dict[int, dict[str, str]] = {}
         bodies: dict[int, bytes] = {}
         while data := peer.sock.recv(65536):
-            for event in server.h2.receive_data(data):
+            try:
+                events = server.h2.receive_data(data)
+            except h2.exceptions.ProtocolError:
+                return  # the connection is over for us
+            for event in events:
                 if isinstance(event, h2.events.RequestReceived):
                     heads[event.stream_id] = {str(k): str(v) for k, v in event.headers or []}
                     bodies[event.stream_id] = b""

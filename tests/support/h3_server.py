@@ -94,7 +94,11 @@ class H3Server:
         self._ready.set()
         await self._stop.wait()
         server.close()
-        await asyncio.sleep(0.05)
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        await asyncio.sleep(0.05)  # for the transport to be closed by the loop
 
 
 @contextlib.contextmanager

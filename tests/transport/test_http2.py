@@ -112,7 +112,7 @@ def test_close_in_the_middle_is_truncation() -> None:
 
     with serving(h2_play(answer)) as server, pytest.raises(UpstreamError) as caught:
         ask(server.url + "/", http="2")
-    assert getattr(caught.value, "kind", "") == "truncated"
+    assert getattr(caught.value, "kind", "") in ("truncated", "connection_reset")  # by FIN, or by RST
 
 
 @pytest.mark.parametrize("wire", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\xff" * 100])

@@ -10,7 +10,6 @@ have other sources (mDNS, NIS).
 from __future__ import annotations
 
 import ipaddress
-import os
 import select
 import socket
 from collections.abc import Iterable
@@ -29,7 +28,8 @@ if TYPE_CHECKING:
 Family = Literal["A", "AAAA"]
 _RESOLUTION_DELAY_NS = 50_000_000
 _RETRY_NS = 2_000_000_000
-_HOSTS = Path(os.environ.get("SYSTEMROOT", ""), "System32/drivers/etc/hosts") if os.name == "nt" else Path("/etc/hosts")
+_RESOLV_CONF = Path("/etc/resolv.conf")
+_HOSTS = Path("/etc/hosts")
 
 
 class Question(NamedTuple):
@@ -39,7 +39,6 @@ class Question(NamedTuple):
     start_ns: int
     end_ns: int
     addresses: tuple[str, ...]
-    known: bool
 
 
 class Resolution(NamedTuple):
@@ -56,19 +55,28 @@ def resolve(host: str, nameservers: tuple[str, ...], trail: Trail, deadline: Dea
         return Resolution((host.strip("[]"),), None)
     if found := from_hosts(host):
         return Resolution(interleaved(found), "hosts file")
-    if host.rstrip(".").lower().endswith("localhost"):
+    if f".{host.rstrip('.').lower()}".endswith(".localhost"):
         return Resolution(("::1", "127.0.0.1"), "RFC 6761")
     asked: list[Question] = []
     config = _config(nameservers)
-    names = [] if config is None else _names(host, config)
-    for name in names:
-        assert config is not None
+    for name in names_to_try(host, config) if config.servers else ():
         pair = _ask(name, config, trail, deadline)
         asked += pair
         if any(q.addresses for q in pair):
             addresses = [a for q in sorted(pair, key=lambda q: q.family, reverse=True) for a in q.addresses]
             return Resolution(interleaved(addresses), config.servers[0][0], tuple(asked))
     return _by_platform(host, asked)
+
+
+def warm_up(host: str) -> None:
+    """Load what asking for this name takes, so that it costs no measured time."""
+    if not (literal(host) or from_hosts(host)):
+        import dns.exception
+        import dns.message
+        import dns.rcode
+        import dns.rdatatype
+        import dns.rdtypes.IN.A
+        import dns.rdtypes.IN.AAAA  # noqa: F401
 
 
 def literal(host: str) -> bool:
@@ -101,7 +109,7 @@ def interleaved(addresses: Iterable[str]) -> tuple[str, ...]:
     return tuple(mixed)
 
 
-class _Config(NamedTuple):
+class Config(NamedTuple):
     """Where and how to ask (resolv.conf(5))."""
 
     servers: list[tuple[str, int]]
@@ -109,19 +117,27 @@ class _Config(NamedTuple):
     ndots: int
 
 
-def _config(nameservers: tuple[str, ...]) -> _Config | None:
-    if nameservers:
-        return _Config([_server(text) for text in nameservers], [], 1)
-    import dns.exception
-    import dns.resolver
-
+def system_config(file: Path = _RESOLV_CONF) -> Config:
+    """The system's name servers; none where the file is missing."""
     try:
-        system = dns.resolver.Resolver()
-    except (dns.exception.DNSException, OSError):
-        return None
-    servers = [_server(str(s)) for s in system.nameservers if literal(str(s))]
-    suffixes = [suffix.to_text().rstrip(".") for suffix in system.search if len(suffix) > 1]
-    return _Config(servers, suffixes, 1 if system.ndots is None else system.ndots) if servers else None
+        text = file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return Config([], [], 1)
+    servers, search, ndots = [], list[str](), 1
+    for line in text.splitlines():
+        word, *rest = line.split() or [""]
+        if word == "nameserver" and rest and literal(rest[0]):
+            servers.append((rest[0], 53))
+        elif word in ("search", "domain"):
+            search = [name.rstrip(".") for name in rest if name.strip(".")]
+        elif word == "options":
+            wanted = [o[6:] for o in rest if o.startswith("ndots:") and o[6:].isdigit()]
+            ndots = min(15, int(wanted[-1])) if wanted else ndots
+    return Config(servers, search, ndots)
+
+
+def _config(nameservers: tuple[str, ...]) -> Config:
+    return Config([_server(text) for text in nameservers], [], 1) if nameservers else system_config()
 
 
 def _server(text: str) -> tuple[str, int]:
@@ -129,7 +145,7 @@ def _server(text: str) -> tuple[str, int]:
     return (host, int(port)) if colon and ":" not in host and port.isdigit() else (text, 53)
 
 
-def _names(host: str, config: _Config) -> list[str]:
+def names_to_try(host: str, config: Config) -> list[str]:
     """Full names to try, in order (resolv.conf(5): search, ndots)."""
     if host.endswith("."):
         return [host]
@@ -169,12 +185,12 @@ class _Pending:
             self.sock.close()
             self.sock = None
 
-    def finish(self, addresses: tuple[str, ...], end_ns: int, *, known: bool = True) -> None:
+    def finish(self, addresses: tuple[str, ...], end_ns: int) -> None:
         self.close()
-        self.done = Question(self.family, self.start_ns, max(end_ns, self.start_ns), addresses, known)
+        self.done = Question(self.family, self.start_ns, max(end_ns, self.start_ns), addresses)
 
 
-def _ask(name: str, config: _Config, trail: Trail, deadline: Deadline) -> list[Question]:
+def _ask(name: str, config: Config, trail: Trail, deadline: Deadline) -> list[Question]:
     """Ask for both families; raises TimedOut when no server says anything."""
     try:
         pair = [_Pending(name, "A"), _Pending(name, "AAAA")]
@@ -186,7 +202,7 @@ def _ask(name: str, config: _Config, trail: Trail, deadline: Deadline) -> list[Q
     finally:
         for pending in pair:
             pending.close()
-    return [p.done or Question(p.family, p.start_ns, now_ns(), (), known=False) for p in pair]
+    return [p.done or Question(p.family, p.start_ns, now_ns(), ()) for p in pair]
 
 
 def dns_error() -> type[Exception]:
@@ -235,7 +251,6 @@ def _listen(waiting: list[_Pending], until_ns: int, trail: Trail) -> None:
 def _take(pending: _Pending, trail: Trail) -> None:
     import dns.exception
     import dns.message
-    import dns.query
     import dns.rcode
 
     if pending.sock is None:
@@ -254,8 +269,7 @@ def _take(pending: _Pending, trail: Trail) -> None:
         if not pending.query.is_response(answer):
             return
         if answer.flags & 0x0200:  # TC: cut, so ask over TCP
-            host, port = pending.server
-            answer, end_ns = dns.query.tcp(pending.query, host, port=port, timeout=2), now_ns()
+            answer, end_ns = _over_tcp(pending), now_ns()
     except (dns.exception.DNSException, OSError, EOFError):
         return
     code = answer.rcode()
@@ -263,6 +277,20 @@ def _take(pending: _Pending, trail: Trail) -> None:
         pending.close()  # another server may know
         return
     pending.finish(_records(answer, pending.family), end_ns)
+
+
+def _over_tcp(pending: _Pending) -> dns.message.Message:
+    """Ask again over TCP (RFC 7766). Raises OSError and what dnspython raises."""
+    import dns.message
+
+    with socket.create_connection(pending.server, timeout=_RETRY_NS / 1e9) as sock, sock.makefile("rb") as file:
+        query = pending.query.to_wire()
+        sock.sendall(len(query).to_bytes(2, "big") + query)
+        size = int.from_bytes(file.read(2), "big")
+        answer: dns.message.Message = dns.message.from_wire(file.read(size))
+    if not pending.query.is_response(answer):
+        raise OSError("an answer to another question")
+    return answer
 
 
 def _records(answer: dns.message.Message, family: Family) -> tuple[str, ...]:
@@ -281,7 +309,7 @@ def _by_platform(host: str, asked: list[Question]) -> Resolution:
         raise DialFailed(why, phase=Phase.DNS, kind="name_unknown") from error
     addresses = interleaved(str(row[4][0]) for row in found)
     family: Family = "AAAA" if ":" in addresses[0] else "A"
-    return Resolution(addresses, "getaddrinfo", (*asked, Question(family, start, now_ns(), addresses, known=True)))
+    return Resolution(addresses, "getaddrinfo", (*asked, Question(family, start, now_ns(), addresses)))
 
 
 def _reason(error: Exception) -> str:

@@ -14,7 +14,7 @@ from unslow.measure.transport.failures import DialFailed, ExchangeFailed
 from unslow.measure.transport.http1 import Http1
 from unslow.measure.transport.link import Link
 from unslow.measure.transport.message import Conversation, Head, Origin, Request, check_headers
-from unslow.measure.transport.resolve import Resolution, resolve
+from unslow.measure.transport.resolve import Resolution, resolve, warm_up
 from unslow.measure.transport.settings import TransportSettings
 from unslow.measure.transport.tls import TlsChannel, context_for, read_failed, secure
 from unslow.measure.transport.trail import Deadline, Trail
@@ -78,8 +78,7 @@ class Session:
                 self._context = context_for(self.settings)
             except (OSError, ssl.SSLError) as error:
                 raise LocalProtocolError(f"cannot read the CA file {self.settings.ca_file}: {error}") from error
-        import dns.resolver  # noqa: F401
-
+        warm_up(self._proxy.host if self._proxy else request.origin.host)
         if self.settings.http != "1.1":
             import unslow.measure.transport.http2  # noqa: F401
 
