@@ -107,6 +107,7 @@ def test_a_file_that_is_not_a_whole_model(engine_wheels: None, tmp_path: Path) -
 
 @pytest.mark.engine
 @pytest.mark.slow
+@pytest.mark.timeout(120)
 def test_too_little_memory_is_said_before_loading(engine_wheels: None, cache_dir: Path) -> None:
     with held(EngineSettings(cache_dir=str(cache_dir), kv_tokens=1 << 32)) as process:
         assert process.wait(60) == 1
@@ -168,3 +169,26 @@ def test_its_end_leaves_nothing_running(engine_wheels: None, cache_dir: Path, tm
             assert time.monotonic() < end, "the step process still runs"
             time.sleep(0.05)
         assert way == "killed" or not (tmp_path / "engine.sock").exists()
+
+
+@pytest.mark.engine
+@pytest.mark.slow
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize(("tokens", "drain_s", "ending"), [(60, 30.0, b"[DONE]"), (8_000, 0.2, b"is shutting down")])
+def test_sigterm_lets_answers_go_on_for_a_while(
+    engine_wheels: None, cache_dir: Path, tmp_path: Path, tokens: int, drain_s: float, ending: bytes
+) -> None:
+    path = str(tmp_path / "engine.sock")
+    with held(EngineSettings(cache_dir=str(cache_dir), socket_path=path, drain_s=drain_s)) as process:
+        assert process.stdout.readline().startswith("ready ")
+        body = msgspec.json.encode({"prompt": "Once", "max_tokens": tokens, "ignore_eos": True, "stream": True})
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(path)
+            head = f"POST /v1/completions HTTP/1.1\r\nHost: engine\r\nContent-Length: {len(body)}\r\n\r\n"
+            client.sendall(head.encode() + body)
+            said = client.recv(100)
+            process.terminate()
+            while piece := client.recv(1 << 16):
+                said += piece
+        assert ending in said[-400:]
+        assert process.wait(20) == 0
