@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+import sqlite3
 import threading
 import time
 from collections.abc import Iterator
@@ -318,3 +319,36 @@ def test_purge(tmp_path: Path) -> None:
         assert b"gone-too" not in held
         recorder.send(finished("new"))
         until(lambda: [i["id"] for i in recorder.ask("/api/exchanges").json["items"]] == ["new"])
+
+
+def test_a_purge_that_leaves_the_file_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "history.sqlite3"
+    with running(tmp_path) as recorder:
+        recorder.send(finished("old"))
+        until(lambda: recorder.metric("unslow_history_rows") == 1)
+        recorder.stop()
+    kept = sqlite3.connect(path, isolation_level=None)
+    kept.execute("BEGIN EXCLUSIVE")  # another program holds the file
+    with running(tmp_path) as recorder:
+        recorder.send(finished("new"))
+        until(lambda: recorder.metric("unslow_recorder_received_total") == 1)
+        until(lambda: bool(recorder.ask("/readyz").json["degraded"]))
+        got = recorder.ask("/api/exchanges", "DELETE")
+        assert (got.status, got.json["error"]["code"]) == (507, "purge_failed")
+        kept.execute("ROLLBACK")
+        assert recorder.ask("/api/exchanges", "DELETE").status == 200
+        assert recorder.ask("/readyz").json["degraded"] == []
+        recorder.stop()
+    assert kept.execute("SELECT count(*) FROM exchanges").fetchone() == (0,)
+    kept.close()
+
+
+def test_a_head_without_end_is_cut_off(recorder: Recorder) -> None:
+    before = recorder.metric("unslow_recorder_resident_bytes")
+    with socket.create_connection(("127.0.0.1", recorder.port)) as raw:
+        raw.settimeout(10)
+        raw.sendall(b"GET / HTTP/1.1\r\n")
+        head = b"".join(b"x-%d: %b\r\n" % (n, b"y" * 8000) for n in range(5000))
+        with pytest.raises(OSError, match=r"reset|[Bb]roken"):
+            raw.sendall(head)
+    assert recorder.metric("unslow_recorder_resident_bytes") < before + (16 << 20)

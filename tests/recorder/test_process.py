@@ -109,10 +109,10 @@ def test_killed_and_started_again_while_a_worker_keeps_sending(tmp_path: Path) -
 def test_a_bad_frame_closes_its_connection_only(tmp_path: Path) -> None:
     with running(tmp_path) as recorder, recorder.connected() as bad, recorder.connected() as good:
         good.sendall(encode(finished("a")))
-        bad.sendall(b"\x00\x00\x00\x05hello")
+        bad.sendall(encode(finished("before the bad one")) + b"\x00\x00\x00\x05hello")
         assert bad.recv(1) == b""
         good.sendall(encode(finished("b")))
-        until(lambda: recorder.metric("unslow_recorder_received_total") == 2)
+        until(lambda: recorder.metric("unslow_recorder_received_total") == 3)
         with recorder.connected() as huge:
             huge.sendall(b"\xff\xff\xff\xff")
             assert huge.recv(1) == b""

@@ -26,6 +26,7 @@ MAX_SETTINGS_BYTES = 1 << 20
 def main() -> int:
     """Run the recorder; its exit code."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the access log can be reopened
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="unslow recorder: %(message)s")
     try:
         settings = read_settings(_first_line())

@@ -5,7 +5,6 @@ Handlers only read the recorder's parts and encode; who may call is settled befo
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
 from http import HTTPStatus
 
@@ -21,6 +20,7 @@ from unslow.serve.recorder.bundle import Bundle
 from unslow.serve.recorder.desk import Desk
 from unslow.serve.recorder.events import Hub, Listener
 from unslow.serve.recorder.guard import error_answer
+from unslow.serve.recorder.history import HistoryKept
 from unslow.serve.recorder.operations import MAX_LIMIT, MAX_PAGE_BYTES, OPERATIONS, openapi
 from unslow.serve.recorder.payloads import Accepted, Health, Page, Purged, Summary, summary
 from unslow.serve.recorder.redact import redacted, refused
@@ -89,8 +89,8 @@ class Api:
         """Delete the history."""
         try:
             return _json(Purged(await self._desk.history.purge()))
-        except sqlite3.Error as error:
-            raise Refused(507, "purge_failed", f"the history could not be deleted: {error}") from error
+        except HistoryKept as error:
+            raise Refused(507, "purge_failed", f"not everything could be deleted: {error}") from error
 
     async def events(self, request: Request) -> Response:
         """Live events."""

@@ -16,12 +16,13 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
 from unslow.core.timeline import Timeline, dump_line, load_line
-from unslow.errors import EvidenceError
+from unslow.errors import EvidenceError, UnslowError
 from unslow.serve.recorder.store import Found, Store, StoredRow, StoreUnusable, is_damaged, set_aside
 
 log = logging.getLogger("unslow.recorder")
@@ -49,6 +50,10 @@ class HistoryState(msgspec.Struct, frozen=True):
     max_bytes: int
     dropped: int
     trouble: str | None
+
+
+class HistoryKept(UnslowError):
+    """The history, or a part of it, could not be deleted."""
 
 
 class History:
@@ -101,11 +106,11 @@ class History:
         return [t for t in map(_loaded, lines) if t is not None]
 
     async def purge(self) -> int:
-        """Delete everything, queued rows included; how many there were. Raises sqlite3.Error where that failed."""
+        """Delete everything, queued rows included; how many there were. Raises HistoryKept where a file stays."""
         queued = len(self._pending)
         self._pending.clear()
         self._pending_bytes = 0
-        return queued + await self._in_thread(self._store.purge)
+        return queued + await self._in_thread(self._purge)
 
     async def close(self) -> None:
         """Write what is queued and close the file."""
@@ -197,8 +202,11 @@ class History:
             self._store.close()
         again = None
         if isinstance(error, sqlite3.Error) and is_damaged(error) and self._path is not None:
-            with contextlib.suppress(OSError):
+            try:
                 self._put_aside(error)
+            except OSError as why:
+                self._note(why)
+            else:
                 again = self._file_store()
         else:
             self._note(error)
@@ -218,6 +226,17 @@ class History:
         log.warning("history: %s can be used again", self._path)
         self._store.close()
         self._store, self.trouble = store, None
+
+    def _purge(self) -> int:
+        if self.trouble is not None:
+            self._return_to_file()  # or what the file holds would survive
+        try:
+            count = self._store.purge()
+        except sqlite3.Error as error:
+            raise HistoryKept(f"{self._path}: {error}") from error
+        if self.trouble is not None and self._path is not None and Path(self._path).exists():
+            raise HistoryKept(f"what memory held is deleted, but not the file: {self.trouble}")
+        return count
 
     def _read(self, call: Callable[[Store], T], nothing: T) -> T:
         try:

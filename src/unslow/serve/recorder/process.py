@@ -58,8 +58,9 @@ async def serve(settings: RecorderSettings, *, stop: asyncio.Event, ready: Calla
         serving = asyncio.create_task(server.serve(sockets=[web]))
         _on_hangup(access_log)
         await _until_started(server, serving)
-        ready(f"{settings.console_host}:{port}")
-        await stop.wait()
+        host = settings.console_host
+        ready(f"[{host}]:{port}" if ":" in host else f"{host}:{port}")
+        await _until_stopped(stop, [*tasks, serving])
         doors.close()
         desk.hub.close()
         server.should_exit = True
@@ -82,12 +83,12 @@ def _config(settings: RecorderSettings, desk: Desk, port: int) -> uvicorn.Config
     )
     return uvicorn.Config(
         Guard(app(desk, cookie=let_in.cookie), let_in),
-        http="httptools",
+        http="h11",  # bounds the size of heads, which httptools does not; a page's few requests need no speed
         ws="none",
         lifespan="off",
         access_log=False,
         log_config=None,
-        log_level="warning",
+        log_level="error",
         proxy_headers=False,
         server_header=False,
         date_header=False,
@@ -134,6 +135,16 @@ def _on_hangup(access_log: LogFile | None) -> None:
     with contextlib.suppress(NotImplementedError):
         reopen = access_log.reopen if access_log is not None else (lambda: None)
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reopen)
+
+
+async def _until_stopped(stop: asyncio.Event, jobs: list[asyncio.Task[None]]) -> None:
+    """Wait for the word to stop. A job that ends by itself has failed: the process ends, and is started again."""
+    word = asyncio.create_task(stop.wait())
+    await asyncio.wait([word, *jobs], return_when=asyncio.FIRST_COMPLETED)
+    word.cancel()
+    for job in jobs:
+        if job.done() and not stop.is_set():
+            raise UnslowError(f"the recorder's {job.get_coro()} ended: {job.exception()!r}")
 
 
 async def _until_started(server: uvicorn.Server, serving: asyncio.Task[None]) -> None:

@@ -5,7 +5,7 @@ Workers batch, keep a bounded buffer, drop and count when the recorder is slow o
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 
 import msgspec
 
@@ -60,21 +60,22 @@ class FrameDecoder:
     def __init__(self) -> None:
         self._held = bytearray()
 
-    def feed(self, data: bytes) -> Iterable[Message]:
-        """Messages completed by these bytes."""
-        held = self._held
-        held += data
-        start, found = 0, []
-        while len(held) - start >= 4:
-            size = int.from_bytes(held[start : start + 4], "big")
-            if size > MAX_FRAME_BYTES:
-                raise RemoteProtocolError(f"a frame of {size} bytes is over the limit of {MAX_FRAME_BYTES}")
-            if len(held) - start - 4 < size:
-                break
-            found.append(_decode(bytes(held[start + 4 : start + 4 + size])))
-            start += 4 + size
-        del held[:start]
-        return found
+    def feed(self, data: bytes) -> Iterator[Message]:
+        """Messages completed by these bytes, one by one: those before a bad frame come out before it raises."""
+        self._held += data
+        held, start = self._held, 0
+        try:
+            while len(held) - start >= 4:
+                size = int.from_bytes(held[start : start + 4], "big")
+                if size > MAX_FRAME_BYTES:
+                    raise RemoteProtocolError(f"a frame of {size} bytes is over the limit of {MAX_FRAME_BYTES}")
+                if len(held) - start - 4 < size:
+                    break
+                body = bytes(held[start + 4 : start + 4 + size])
+                start += 4 + size
+                yield _decode(body)
+        finally:
+            del held[:start]
 
 
 def _decode(body: bytes) -> Message:

@@ -118,12 +118,14 @@ class Store:
 
     def purge(self) -> int:
         """Delete everything, overwrite it in the file, and give the space back; how many rows there were."""
+        self._db.execute("PRAGMA secure_delete = ON").fetchall()
         with self._transaction():
             (count,) = self._db.execute("SELECT count(*) FROM exchanges").fetchone()
             self._db.execute("DELETE FROM exchanges")
         self.rows = self.size = 0
         self._db.execute("PRAGMA incremental_vacuum").fetchall()
         self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        self._db.execute("PRAGMA secure_delete = FAST").fetchall()
         return int(count)
 
     def close(self) -> None:
