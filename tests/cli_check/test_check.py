@@ -243,6 +243,17 @@ def test_help_loads_nothing_heavy() -> None:
         assert option in done.stdout
 
 
+def test_a_reader_that_has_seen_enough_gets_no_complaint() -> None:
+    code = "import sys; from unslow.cli.check import check; check()"
+    with serving(chat()) as server:
+        command = [sys.executable, "-c", code, server.url, "-m", "m", "--repeat", "2"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            process.stdout.close()
+            assert process.stderr.read() == b""
+
+
 def test_interrupt_keeps_what_was_measured() -> None:
     def play(peer: Peer) -> None:
         if peer.server.connections == 1:

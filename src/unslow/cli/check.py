@@ -76,6 +76,9 @@ def _run(url: str, options: dict[str, Any]) -> int:
         return _WRONG_USAGE
     try:
         return _Check(probe, options).run()
+    except BrokenPipeError:  # whoever read our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _COULD_NOT_MEASURE
     except OSError as error:
         click.echo(f"unslow check: cannot write {error.filename}: {error.strerror}", err=True)
         return _COULD_NOT_MEASURE

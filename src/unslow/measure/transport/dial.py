@@ -96,13 +96,14 @@ def _first_up(live: list[_Attempt], until_ns: int) -> _Attempt | None:
 
 
 def _record(attempts: list[_Attempt], winner: _Attempt | None, trail: Trail) -> None:
+    result = winner or (attempts[-1] if attempts else None)  # where all failed, the last is what is reported
     for attempt in attempts:
         if attempt is not winner and not attempt.error:
             attempt.end_ns = winner.end_ns if winner else now_ns()
             attempt.sock.close()
-        won = attempt is winner
+        won = attempt is result
         trail.span(Phase.CONNECT, Hop.CLIENT, attempt.start_ns, attempt.end_ns, attempt=attempt.number, won=won)
-        if attempt.error:
+        if attempt.error and len(attempts) > 1:
             trail.note(f"{shown((attempt.address, attempt.port))}: {os.strerror(attempt.error).lower()}")
 
 

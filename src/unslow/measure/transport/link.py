@@ -42,6 +42,7 @@ class Link:
         self._seen = (stamps.segments(sock) if kernel_stamps else None) or stamps.Segments(0, 0, 0)
         self._departed: dict[int, int] = {}
         self._user_sent_ns = self._lower_ns
+        self.send_start_ns: int | None = None
         self._eof = False
         self.user_stamped = 0
         self.merged = 0
@@ -62,6 +63,7 @@ class Link:
 
     def send(self, data: bytes, until_ns: int) -> bool:
         """Send all; False when the time is up before. Raises OSError."""
+        self.send_start_ns = self.send_start_ns or now_ns()
         view = memoryview(data)
         while view:
             try:
@@ -75,6 +77,10 @@ class Link:
             view = view[sent:]
         self._user_sent_ns = now_ns()
         return True
+
+    def begin_send(self) -> None:
+        """From here on `send_start_ns` is when the next first byte was handed over."""
+        self.send_start_ns = None
 
     def sent(self) -> Stamp:
         """When the last byte given to `send` left: the kernel's stamp, or ours with what it can be late by."""

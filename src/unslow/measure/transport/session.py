@@ -179,10 +179,12 @@ class Session:
     def _send(self, connection: Connection, request: Request, trail: Trail) -> None:
         deadline = Deadline(Phase.SEND, self.settings.send_timeout_s, trail, what="the request was not taken")
         self._send_start_ns = now_ns()
+        connection.link.begin_send()
         try:
             done = connection.http.begin(request, deadline.until_ns)
         except OSError as error:
             raise _broken(error, Phase.SEND) from error
+        self._send_start_ns = connection.link.send_start_ns or self._send_start_ns
         if not done:
             trail.span(Phase.SEND, Hop.CLIENT, self._send_start_ns, now_ns())
             self.close()
