@@ -204,6 +204,21 @@ def test_a_read_only_file_turns_to_memory() -> None:
             Path(folder).chmod(0o700)
 
 
+def test_a_file_deleted_while_in_use_is_begun_anew(tmp_path: Path) -> None:
+    path = tmp_path / "history.sqlite3"
+    with running(tmp_path) as recorder:
+        recorder.send(finished("a"))
+        until(lambda: recorder.metric("unslow_history_rows") == 1)
+        for file in tmp_path.glob("history.sqlite3*"):
+            file.unlink()
+        recorder.send(finished("b"))
+        until(lambda: [i["id"] for i in recorder.ask("/api/exchanges").json["items"]] == ["b"])
+        recorder.stop()
+    store = Store(str(path), max_rows=10, max_bytes=BIG)
+    assert ids(store) == ["b"]
+    store.close()
+
+
 def test_when_the_disk_is_back_memory_moves_to_the_file(tmp_path: Path) -> None:
     (tmp_path / "place").write_text("in the way")
 

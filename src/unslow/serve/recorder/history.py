@@ -178,6 +178,8 @@ class History:
     def _write(self, batch: list[StoredRow]) -> None:
         if self.trouble is not None and time.monotonic() >= self._retry_at:
             self._return_to_file()
+        if self._store.vanished():
+            self._anew()
         try:
             self._store.write(batch)
         except _BAD_ROWS as error:
@@ -185,6 +187,13 @@ class History:
         except (sqlite3.Error, OSError) as error:
             self._fall(error)
             self._again(batch)
+
+    def _anew(self) -> None:
+        """Begin a new file: somebody deleted the open one, as `unslow purge` does."""
+        log.warning("history: %s was deleted or replaced while in use; a new one is begun", self._path)
+        with contextlib.suppress(sqlite3.Error):
+            self._store.close()
+        self._store = self._file_store() or self._memory()
 
     def _again(self, batch: list[StoredRow]) -> None:
         try:

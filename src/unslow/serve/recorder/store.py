@@ -87,6 +87,7 @@ class Store:
     def __init__(self, path: str, *, max_rows: int, max_bytes: int, migrations: Sequence[str] = MIGRATIONS) -> None:
         self.path, self._max_rows, self._max_bytes = path, max_rows, max_bytes
         self._db = _opened(path, migrations)
+        self._inode = None if path == ":memory:" else Path(path).stat().st_ino
         self.rows, self.size = self._db.execute("SELECT count(*), coalesce(sum(size), 0) FROM exchanges").fetchone()
 
     def write(self, rows: Iterable[StoredRow]) -> None:
@@ -127,6 +128,13 @@ class Store:
         self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         self._db.execute("PRAGMA secure_delete = FAST").fetchall()
         return int(count)
+
+    def vanished(self) -> bool:
+        """Whether the file was deleted or replaced while it was open: what is written now would be lost."""
+        try:
+            return self._inode is not None and Path(self.path).stat().st_ino != self._inode
+        except OSError:
+            return True
 
     def close(self) -> None:
         """Close the file; its write-ahead log is merged."""
