@@ -104,6 +104,24 @@ def test_no_name_server_answers() -> None:
     assert "unslow.test" in str(caught.value)
 
 
+@pytest.mark.parametrize("rcode", ["SERVFAIL", "REFUSED"])
+def test_name_servers_that_refuse_are_believed_the_second_time(rcode: str) -> None:
+    with naming(Said(rcode=rcode), Said(rcode=rcode)) as names, pytest.raises(UpstreamError) as caught:
+        ask("http://unslow.invalid/", nameservers=(names.address,), dns_timeout_s=10.0)
+    assert getattr(caught.value, "kind", "") == "name_unknown"
+    assert len(names.asked) == 4
+
+
+@pytest.mark.parametrize("server", ["127.0.0.1:1", "255.255.255.255"])
+def test_no_name_server_at_all(server: str) -> None:
+    """Nobody listens there; and a broadcast, which the kernel does not let us send."""
+    started = time.perf_counter()
+    with pytest.raises(UpstreamError) as caught:
+        ask("http://unslow.invalid/", nameservers=(server,), dns_timeout_s=10.0)
+    assert time.perf_counter() - started < 5
+    assert getattr(caught.value, "kind", "") == "name_unknown"
+
+
 def test_unknown_name() -> None:
     unknown = Said(rcode="NXDOMAIN")
     with naming(unknown, unknown) as names, pytest.raises(UpstreamError) as caught:

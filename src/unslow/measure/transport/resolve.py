@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 Family = Literal["A", "AAAA"]
 _RESOLUTION_DELAY_NS = 50_000_000
 _RETRY_NS = 2_000_000_000
+_ROUNDS = 2
+"""How often all name servers may refuse before we believe them (glibc's `attempts`)."""
+
 _RESOLV_CONF = Path("/etc/resolv.conf")
 _HOSTS = Path("/etc/hosts")
 
@@ -226,23 +229,21 @@ def _converse(pair: list[_Pending], servers: list[tuple[str, int]], trail: Trail
                 pending.ask(servers[tries % len(servers)])
             tries, retry_at = tries + 1, now + _RETRY_NS
         _listen(waiting, min(retry_at, grace_ns, deadline.until_ns), trail)
-        if all(p.sock is None for p in pair if p.done is None):
-            retry_at = _next_server(now, tries, len(servers), retry_at)
+        if all(p.sock is None for p in waiting):  # refused by this server, or answered
+            retry_at = now
+            if tries >= _ROUNDS * len(servers):
+                return
         if any(p.done and p.done.addresses for p in pair):
             grace_ns = min(grace_ns, now_ns() + _RESOLUTION_DELAY_NS)
 
 
-def _next_server(now: int, tries: int, servers: int, retry_at: int) -> int:
-    """Every server refused at once: try the next right away, but only once round before waiting."""
-    return now if tries < servers else retry_at
-
-
 def _listen(waiting: list[_Pending], until_ns: int, trail: Trail) -> None:
     poll = select.poll()
-    for pending in waiting:
-        if pending.sock is not None:
-            poll.register(pending.sock, select.POLLIN)
-    if not poll.poll(max(1, (until_ns - now_ns()) // 1_000_000)):
+    asked = [pending for pending in waiting if pending.sock is not None]
+    for pending in asked:
+        assert pending.sock is not None
+        poll.register(pending.sock, select.POLLIN)
+    if not asked or not poll.poll(max(1, (until_ns - now_ns()) // 1_000_000)):
         return
     for pending in waiting:
         _take(pending, trail)
