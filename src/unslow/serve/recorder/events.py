@@ -7,7 +7,7 @@ left out. A page that was let go reconnects and asks for the list again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 QUEUE = 256
 EXCHANGES_PER_S = 50
@@ -22,7 +22,7 @@ class Listener:
         self.queue: asyncio.Queue[bytes | None] = asyncio.Queue(QUEUE)
         self.gone = False
 
-    async def events(self, keepalive_s: float = KEEPALIVE_S) -> AsyncIterator[bytes]:
+    async def events(self, keepalive_s: float = KEEPALIVE_S) -> AsyncGenerator[bytes, None]:
         """Encoded events as they come, a comment where nothing came for a while; ends when let go."""
         yield b"retry: 1000\n\n: hello\n\n"
         while not (self.gone and self.queue.empty()):
