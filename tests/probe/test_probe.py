@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import signal
+import threading
 import time
 import zlib
 from collections.abc import Callable
@@ -100,6 +103,26 @@ def test_stamps_cover_what_the_server_did() -> None:
     zero = -timeline.clock.offset_ns
     for at, arrival, error in zip(sent, timeline.chunks.arrival_ns, timeline.chunks.error_ns, strict=True):
         assert at <= zero + arrival + error + 5_000
+
+
+def test_a_held_up_reader_says_so_and_its_intervals_cover_the_truth() -> None:
+    """Our own main thread sleeps in the middle of the answer, as a busy event loop would."""
+    previous = signal.signal(signal.SIGUSR1, lambda *_: time.sleep(0.1))
+    alarm = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGUSR1))
+    alarm.start()
+    try:
+        with serving(chat([f"w{n}" for n in range(20)], gap_s=0.01)) as server:
+            timeline = probe(server.url)
+            sent = [at for at, data in server.peers[0].sent if b"data: " in data]
+    finally:
+        alarm.join()
+        signal.signal(signal.SIGUSR1, previous)
+    zero = -timeline.clock.offset_ns
+    for at, arrival, error in zip(sent, timeline.chunks.arrival_ns, timeline.chunks.error_ns, strict=True):
+        assert at <= zero + arrival + error + 5_000
+        assert zero + arrival - error <= at + 20_000_000  # the server may be held up after its stamp
+    assert max(timeline.chunks.error_ns) > 10_000_000
+    assert any("held up" in note for note in timeline.facts.notes)
 
 
 def test_request_carries_trace_prompt_and_limit() -> None:

@@ -139,7 +139,9 @@ def _note_wide_stamps(chunks: Chunks, trail: Trail) -> None:
     wide = sum(error > _WIDE_NS for error in chunks.error_ns)
     if wide:
         widest = max(chunks.error_ns) / 1e6
-        trail.note(f"our reader was held up: {wide} chunks came merged, each known to ± {widest:.0f} ms at worst")
+        trail.note(
+            f"our reader was held up, or outrun: {wide} chunks came merged, each known to ± {widest:.0f} ms at worst"
+        )
 
 
 def _facts(seen: Seen, request: Request, outcome: Outcome, known: Known) -> Facts:
