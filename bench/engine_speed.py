@@ -128,6 +128,27 @@ def abort_to_next(address: str, rng: random.Random) -> dict[str, float]:
     return {"p50_ms": statistics.median(times), "p95_ms": times[28], "max_ms": times[-1]}
 
 
+def abort_in_prefill(address: str, rng: random.Random) -> dict[str, float]:
+    """As above, but what is closed is a request whose 1,500-token prompt is being computed."""
+    running = [stream(address, prompt_ids(rng, 20), 3_000) for _ in range(7)]
+    for sock in running:
+        sock.recv(1)
+    times = []
+    for _ in range(20):
+        long = stream(address, prompt_ids(rng, 1_500), 10)
+        queued = stream(address, prompt_ids(rng, 20), 10)
+        time.sleep(0.1)
+        began = time.perf_counter()
+        long.close()
+        queued.recv(1)
+        times.append((time.perf_counter() - began) * 1e3)
+        whole(queued)
+    for sock in running:
+        sock.close()
+    times.sort()
+    return {"p50_ms": statistics.median(times), "p95_ms": times[18], "max_ms": times[-1]}
+
+
 def random_aborts(address: str, rng: random.Random, count: int) -> dict[str, Any]:
     """Streams that end after a random time, up to 12 at once, some prompts long; then: is it as before?"""
     reference = greedy(address)
@@ -202,6 +223,7 @@ def main() -> None:
         after = resources(pids)
         figures["http_cpu_us_per_token"] = (after["http_cpu_s"] - before["http_cpu_s"]) / 1_600 * 1e6
         figures["abort_to_next_first_byte"] = abort_to_next(address, rng)
+        figures["abort_in_prefill_to_next_first_byte"] = abort_in_prefill(address, rng)
         figures["random_aborts"] = random_aborts(address, rng, options.aborts)
         figures["resources"] = resources(pids)
     finally:
