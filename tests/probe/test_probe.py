@@ -233,6 +233,7 @@ def test_reported_times_divide_the_wait() -> None:
     assert [(s.phase, s.duration_ns) for s in reported] == [(Phase.QUEUE, 4_000_000), (Phase.PREFILL, 6_000_000)]
     assert timeline.facts.server is not None
     assert timeline.facts.server.decode_ns == 5_000_000
+    assert {s.hop for s in reported} == {Hop.ENGINE}  # on this very machine
 
 
 @pytest.mark.parametrize("ours", [True, False])

@@ -7,6 +7,7 @@ the server's.
 
 from __future__ import annotations
 
+import ipaddress
 import itertools
 from typing import Any, NamedTuple
 
@@ -115,11 +116,21 @@ def _reported(seen: Seen, sent_ns: int, first_byte_ns: int, chunks: Chunks, know
     server = seen.reading.server if seen.reading else None
     if seen.reading is None or server is None:
         return ()
-    who = Hop.ENGINE if known.dialect == "ollama" else Hop.PROVIDER
+    who = _worker(known.dialect, seen.trail.facts.get("remote_address"))
     if not seen.reading.streamed:
         return reported_spans(who, server, sent_ns=sent_ns, first_token_ns=first_byte_ns, whole=True)
     first = next((t for t, kind in zip(chunks.arrival_ns, chunks.kind, strict=True) if kind in TOKEN_KINDS), None)
     return () if first is None else reported_spans(who, server, sent_ns=sent_ns, first_token_ns=first)
+
+
+def _worker(dialect: str, remote: str | None) -> Hop:
+    """Who does the work: an engine that somebody runs (Ollama, or on a private network), else a provider."""
+    host = (remote or "").rpartition(":")[0].strip("[]")
+    try:
+        own = ipaddress.ip_address(host.partition("%")[0]).is_private
+    except ValueError:
+        own = False
+    return Hop.ENGINE if own or dialect == "ollama" else Hop.PROVIDER
 
 
 def _own_time(spans: list[Span]) -> list[Span]:
