@@ -13,11 +13,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from unslow.core.timeline import Phase
-from unslow.core.wire.http1 import Body, ResponseHead, UntilClose, answer_body, read_response_head
+from unslow.core.wire.http1 import Body, ChunkedAnswer, ResponseHead, UntilClose, answer_body, read_response_head
 from unslow.errors import RemoteProtocolError
 from unslow.serve.gateway.headers import answer_head
 from unslow.serve.gateway.ledger import LedgerComment
-from unslow.serve.gateway.observer import Observer, observer_for
+from unslow.serve.gateway.observer import BATCH, LARGE_BYTES, Observer, observer_for
 from unslow.serve.gateway.record import comment_of
 
 if TYPE_CHECKING:
@@ -43,9 +43,11 @@ class Answer:
 
     def __init__(self, exchange: Exchange, connection: UpstreamConnection, write: Callable[[bytes], None]) -> None:
         self.exchange, self.connection, self._write = exchange, connection, write
+        self.received: Callable[[bytes, int], None] = self._any
+        """Called with bytes from the upstream and when they were read."""
 
-    def received(self, data: bytes, now_ns: int) -> None:
-        """Bytes from the upstream."""
+    def _any(self, data: bytes, now_ns: int) -> None:
+        """Bytes of any answer."""
         body = self._body
         if body is None:
             self._head_bytes(data, now_ns)
@@ -124,8 +126,35 @@ class Answer:
             self._sample(pieces)
         elif self._ledger is None:
             self.observer.look(pieces, now_ns)
+            if isinstance(body, ChunkedAnswer) and not self._rewrites:
+                self.received = self._stream(body, self.observer)
         if body.done:
             self._ended(body, now_ns)
+
+    def _stream(self, body: ChunkedAnswer, observer: Observer) -> Callable[[bytes, int], None]:
+        """The same for a chunked stream that goes on as it is: one frame of Python a read, since these are most."""
+        parse, broken, pieces = body.parse, body.BROKEN, body.pieces
+        pieces.clear()
+        stamps = observer.settled().stamps
+        observer.later = pieces
+
+        def received(data: bytes, now_ns: int) -> None:
+            try:
+                parse(data)
+            except broken:
+                self.exchange.answer_broken("its chunked body is broken")
+                return
+            self._write(data)
+            self.last_ns = now_ns
+            self.size_bytes += len(data)
+            while len(stamps) < len(pieces):
+                stamps.append(now_ns)
+            if len(pieces) > BATCH or len(data) > LARGE_BYTES:
+                observer.settled()
+            if body.done:
+                self._ended(body, now_ns)
+
+        return received
 
     def _switch(self, head: ResponseHead, rest: bytes) -> None:
         """101: from here on bytes go both ways as they are (RFC 9110, section 7.8)."""
@@ -184,6 +213,7 @@ class Answer:
 
     def _ended(self, body: Body, now_ns: int) -> None:
         self.reusable = self.head is not None and self.head.keep and not body.surplus
+        self.received = _over  # what it was may refer to this answer, which would then wait for the collector
         self.exchange.answered(now_ns)
 
     def upstream_lost(self, exc: Exception | None, now_ns: int) -> None:
@@ -209,7 +239,7 @@ class Answer:
     @property
     def end_mark_seen(self) -> bool:
         """Whether the stream's own end mark (`[DONE]`) has come."""
-        return self.observer is not None and self.observer.done
+        return self.observer is not None and self.observer.settled().done
 
     def phase(self) -> Phase:
         """Where it is now, in the record's words."""
@@ -217,11 +247,15 @@ class Answer:
             return Phase.WAIT
         if self.observer is None:
             return Phase.DRAIN
-        return Phase.WAIT if self.observer.first_token_ns is None else Phase.DECODE
+        return Phase.WAIT if self.observer.settled().first_token_ns is None else Phase.DECODE
 
     def detach(self) -> None:
         """The client is gone, but the answer is complete enough: read on without it."""
         self._write = _nowhere
+
+
+def _over(_data: bytes, _now_ns: int) -> None:
+    """What becomes of bytes after an answer's end: its connection is no longer this answer's."""
 
 
 def _nowhere(_data: bytes) -> None:

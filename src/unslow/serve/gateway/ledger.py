@@ -42,7 +42,7 @@ class LedgerComment:
 
     def _event(self, event: bytes, now_ns: int) -> bytes:
         self._observer.look([event], now_ns)
-        if self._observer.done and not self._said:
+        if self._observer.settled().done and not self._said:
             self._said = True
             return self._comment(now_ns) + event
         return event

@@ -1,16 +1,14 @@
 """What a streamed answer carried and when: wire events in columns, kept up to a bound and summed beyond it.
 
-Theory of operation. Events are decoded by `core.wire` and read by the upstream's dialect. Streams repeat themselves,
-though: one event differs from the next in its text only. So an event that is nothing but text is remembered as what
-stands before and after the text. A read that is exactly these, with a plain JSON string's inside between them, is
-the same event with another text: it means the same and is not decoded again. Whatever differs is.
+Theory of operation. Bytes are stamped when they are read and looked at some events later: decoding thirty-two in a
+row finds the code and its data in the processor's caches, where decoding each at once, between two system calls,
+finds neither. Whoever asks what was seen has what is left looked at first.
 
 Columns are arrays of machine integers, not lists of objects: 1,000 streams of 500 events take 16 MB less.
 """
 
 from __future__ import annotations
 
-import re
 from array import array
 
 import msgspec
@@ -22,18 +20,18 @@ from unslow.core.wire.events import Comment, Delta, Dialect, SseEvent
 
 _KEEPALIVE = ChunkKind.KEEPALIVE
 _DONE = ChunkKind.DONE
-_NEVER = b"\xff\xff"
-"""A start that no event has: nothing is remembered yet."""
-_plain_text = re.compile(rb'[^"\\\x00-\x1f]+').fullmatch
-"""The inside of a JSON string without escapes."""
+BATCH = 32
+"""Reads that wait to be looked at."""
+LARGE_BYTES = 4096
+"""A read as large as this one is looked at once: what waits shall stay small."""
 
 
 class Observer:
     """Looks at one answer's payload after it went out. Never raises on what an upstream sends."""
 
     __slots__ = (
-        "_after", "_arrivals", "_before", "_beyond", "_decoder", "_keep", "_kind", "_kinds", "_read",
-        "_sizes", "_tokens", "done", "error", "finish_reason", "first_token_ns", "model", "server", "usage",
+        "_arrivals", "_beyond", "_decoder", "_keep", "_kinds", "_read", "_sizes", "_tokens",
+        "done", "error", "finish_reason", "first_token_ns", "later", "model", "server", "stamps", "usage",
     )  # fmt: skip
 
     def __init__(self, dialect: Dialect, content_type: str, keep: int) -> None:
@@ -45,7 +43,8 @@ class Observer:
         self._tokens: list[int | None] = []
         self._keep = keep
         self._beyond: _Sums | None = None
-        self._before, self._after, self._kind = _NEVER, _NEVER, _KEEPALIVE
+        self.later: list[bytes] = []
+        self.stamps: list[int] = []
         self.first_token_ns: int | None = None
         self.done = False
         self.usage: Usage | None = None
@@ -55,47 +54,34 @@ class Observer:
         self.error: str | None = None
 
     def look(self, pieces: list[bytes], now_ns: int) -> None:
-        """Note what these bytes, read at `now_ns`, completed."""
+        """Take what was read at `now_ns`; it is looked at later, and by then `now_ns` is still its stamp."""
         for piece in pieces:
-            if (
-                piece.startswith(self._before)
-                and piece.endswith(self._after)
-                and _plain_text(piece, len(self._before), len(piece) - len(self._after))
-            ):
-                self._note(self._kind, len(piece), None, now_ns)
-            else:
-                self._decode(piece, now_ns)
+            self.later.append(piece)
+            self.stamps.append(now_ns)
+            if len(self.later) > BATCH or len(piece) > LARGE_BYTES:
+                self.settled()
 
-    def _decode(self, piece: bytes, now_ns: int) -> None:
-        self._before = _NEVER
-        events = self._decoder.feed(piece)
-        for event in events:
-            if isinstance(event, Comment):
-                self._note(_KEEPALIVE, event.wire_bytes, None, now_ns)
-                continue
-            size = event.wire_bytes
-            deltas = self._read(event)
-            for delta in deltas:
-                self._take(delta, size, now_ns)
-                size = 0
-            if len(events) == len(deltas) == 1 and event.wire_bytes == len(piece):
-                self._remember(piece, event, deltas[0])
-
-    def _remember(self, piece: bytes, event: SseEvent, delta: Delta) -> None:
-        """Remember what stands around the text of an event that is nothing but text.
-
-        The text has to stand in the event once, as a whole JSON string, so that there is no doubt where it is.
-        """
-        text = b'"%b"' % delta.text.encode()
-        at = piece.find(text)
-        if at < 0 or len(text) == 2 or piece.find(text, at + 1) >= 0 or not _is_text(delta) or event.truncated:
-            return
-        if piece[-2:] != b"\n\n" or piece.count(b"\n") != 2 + bool(event.name):
-            return
-        self._before, self._after, self._kind = piece[: at + 1], piece[at + len(text) - 1 :], delta.kind
+    def settled(self) -> Observer:
+        """Look at all that was taken; only then do the attributes tell."""
+        later, stamps = self.later, self.stamps
+        if later:
+            feed, read, take = self._decoder.feed, self._read, self._take
+            for piece, now_ns in zip(later, stamps, strict=True):
+                for event in feed(piece):
+                    if type(event) is Comment:
+                        self._note(_KEEPALIVE, event.wire_bytes, None, now_ns)
+                        continue
+                    size = event.wire_bytes
+                    for delta in read(event):  # type: ignore[arg-type]
+                        take(delta, size, now_ns)
+                        size = 0
+            later.clear()
+            stamps.clear()
+        return self
 
     def close(self, now_ns: int) -> None:
         """The payload ended."""
+        self.settled()
         for event in self._decoder.close():
             if isinstance(event, SseEvent) and not event.truncated:
                 for delta in self._read(event):
@@ -133,6 +119,7 @@ class Observer:
 
     def chunks(self, zero_ns: int) -> Chunks:
         """The columns, as offsets from `zero_ns`."""
+        self.settled()
         return Chunks(
             arrival_ns=tuple([stamp - zero_ns for stamp in self._arrivals]),
             size_bytes=tuple(self._sizes),
@@ -140,11 +127,6 @@ class Observer:
             tokens=tuple(self._tokens),
             beyond=self._beyond.as_beyond(zero_ns) if self._beyond is not None else None,
         )
-
-
-def _is_text(delta: Delta) -> bool:
-    """Whether a delta says nothing but a text."""
-    return delta == Delta(delta.kind, delta.text) and delta.kind in TOKEN_KINDS
 
 
 class _Sums(msgspec.Struct):

@@ -23,6 +23,6 @@ def waiting(exchange: Exchange, now_ns: int) -> tuple[Wait, int]:
         return Wait.SLOW_CLIENT, client.choked_since_ns
     if not exchange.head_is_out:
         return Wait.FIRST_BYTE, exchange.sent_ns
-    if answer.observer is not None and answer.observer.first_token_ns is None:
+    if answer.observer is not None and answer.observer.settled().first_token_ns is None:
         return Wait.FIRST_TOKEN, exchange.sent_ns
     return Wait.GAP, answer.last_ns

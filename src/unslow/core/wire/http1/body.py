@@ -85,25 +85,30 @@ class UntilClose:
 
 
 class ChunkedAnswer:
-    """An upstream's chunked body, on llhttp. Bytes after its end are an error: no request asked for them."""
+    """An upstream's chunked body, on llhttp. Bytes after its end are an error: no request asked for them.
 
-    __slots__ = ("_feed", "_pieces", "done", "surplus")
+    `feed` is what every framing has. Where each call counts, `parse` alone appends what it finds to `pieces`, and
+    its caller clears them; it raises the errors in `BROKEN`.
+    """
+
+    __slots__ = ("done", "parse", "pieces", "surplus")
+    BROKEN = (httptools.HttpParserError, httptools.HttpParserUpgrade)
 
     def __init__(self) -> None:
-        self.done, self.surplus, self._pieces = False, b"", list[bytes]()
+        self.done, self.surplus, self.pieces = False, b"", list[bytes]()
         watch = _Watch(self)
         parser = httptools.HttpResponseParser(watch)
         parser.feed_data(_CHUNK_HEAD)
         watch.primed = True
-        self._feed = parser.feed_data
+        self.parse = parser.feed_data
 
     def feed(self, data: bytes) -> list[bytes]:
         """Payload of these bytes, in a list that the next call reuses. Raises RemoteProtocolError."""
-        pieces = self._pieces
+        pieces = self.pieces
         pieces.clear()
         try:
-            self._feed(data)
-        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            self.parse(data)
+        except self.BROKEN as error:
             raise RemoteProtocolError("its chunked body is broken", status_hint=502) from error
         return pieces
 
@@ -113,7 +118,7 @@ class _Watch:
 
     def __init__(self, body: ChunkedAnswer) -> None:
         self.primed, self._ended = False, False
-        self.on_body = body._pieces.append
+        self.on_body = body.pieces.append
         self._body = body
 
     def on_message_begin(self) -> None:
