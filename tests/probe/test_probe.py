@@ -230,7 +230,11 @@ def test_reported_times_divide_the_wait() -> None:
 
     timeline = measured(play)
     reported = [s for s in timeline.spans if s.source is Source.REPORTED]
-    assert [(s.phase, s.duration_ns) for s in reported] == [(Phase.QUEUE, 4_000_000), (Phase.PREFILL, 6_000_000)]
+    assert [(s.phase, s.duration_ns) for s in reported] == [
+        (Phase.QUEUE, 4_000_000),
+        (Phase.PREFILL, 6_000_000),
+        (Phase.DECODE, 5_000_000),  # one token: all of its generation was before it came
+    ]
     assert timeline.facts.server is not None
     assert timeline.facts.server.decode_ns == 5_000_000
     assert {s.hop for s in reported} == {Hop.ENGINE}  # on this very machine

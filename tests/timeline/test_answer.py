@@ -183,3 +183,19 @@ def test_a_retried_request_has_its_reports_in_the_attempt_that_won() -> None:
     started = metrics(timeline)
     assert started is not None
     assert (started.ttfb_ns, started.ttft_ns, started.e2e_ns) == (600, 600, 720)
+
+
+def test_generation_that_a_hop_held_back_lies_in_the_wait() -> None:
+    server = ServerTimings(queue_ns=10, prefill_ns=20, decode_ns=700)
+    spans = reported_spans(Hop.ENGINE, server, sent_ns=0, first_token_ns=800, last_token_ns=801)
+    assert [(s.phase, s.start_ns, s.end_ns) for s in spans] == [
+        (Phase.QUEUE, 71, 81),
+        (Phase.PREFILL, 81, 101),
+        (Phase.DECODE, 101, 800),
+    ]
+
+
+def test_jitter_holds_nothing_back() -> None:
+    server = ServerTimings(prefill_ns=20, decode_ns=700)
+    spans = reported_spans(Hop.ENGINE, server, sent_ns=0, first_token_ns=100, last_token_ns=750)
+    assert [s.phase for s in spans] == [Phase.PREFILL]

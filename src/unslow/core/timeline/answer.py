@@ -109,19 +109,35 @@ def _over_ns(chunks: Chunks, last_token_ns: int) -> int | None:
     return over
 
 
+HELD_RATIO = 0.1
+"""A stream that took this share less than its reported generation was held back on its way; less is jitter."""
+
+
 def reported_spans(
-    hop: Hop, server: ServerTimings, *, sent_ns: int, first_token_ns: int, attempt: int = 0, whole: bool = False
+    hop: Hop,
+    server: ServerTimings,
+    *,
+    sent_ns: int,
+    first_token_ns: int,
+    last_token_ns: int | None = None,
+    attempt: int = 0,
+    whole: bool = False,
 ) -> tuple[Span, ...]:
     """Place reported durations inside the wait, ending at the first token: load, queue, then prefill.
 
     A report says how long, not when: the stretch is laid back from the first token and cut at `sent_ns`. A model's
     load is time in the queue for the request that waits for it. Of an answer that came as a `whole`, not streamed,
-    generation lies in the wait as well: give its first byte as `first_token_ns`, and decode ends there.
+    generation lies in the wait as well: give its first byte as `first_token_ns`, and decode ends there. So does what
+    a hop on the way held back: a stream whose tokens, up to `last_token_ns`, came in less time than their reported
+    generation took was generated, in part, before its first token could come.
     """
+    decode = server.decode_ns or 0
+    before = decode if whole else 0
+    if not whole and last_token_ns is not None:
+        held = decode - (last_token_ns - first_token_ns)
+        before = held if held > HELD_RATIO * decode else 0
     queue = (server.load_ns or 0) + (server.queue_ns or 0)
-    lengths = [(Phase.PREFILL, server.prefill_ns or 0), (Phase.QUEUE, queue)]
-    if whole:
-        lengths.insert(0, (Phase.DECODE, server.decode_ns or 0))
+    lengths = [(Phase.DECODE, before), (Phase.PREFILL, server.prefill_ns or 0), (Phase.QUEUE, queue)]
     spans, end = [], first_token_ns
     for phase, length in lengths:
         start = max(sent_ns, end - length)

@@ -119,8 +119,10 @@ def _reported(seen: Seen, sent_ns: int, first_byte_ns: int, chunks: Chunks, know
     who = _worker(known.dialect, seen.trail.facts.get("remote_address"))
     if not seen.reading.streamed:
         return reported_spans(who, server, sent_ns=sent_ns, first_token_ns=first_byte_ns, whole=True)
-    first = next((t for t, kind in zip(chunks.arrival_ns, chunks.kind, strict=True) if kind in TOKEN_KINDS), None)
-    return () if first is None else reported_spans(who, server, sent_ns=sent_ns, first_token_ns=first)
+    stamps = [t for t, kind in zip(chunks.arrival_ns, chunks.kind, strict=True) if kind in TOKEN_KINDS]
+    if not stamps:
+        return ()
+    return reported_spans(who, server, sent_ns=sent_ns, first_token_ns=stamps[0], last_token_ns=stamps[-1])
 
 
 def _worker(dialect: str, remote: str | None) -> Hop:
