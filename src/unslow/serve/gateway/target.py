@@ -8,6 +8,8 @@ import msgspec
 
 from unslow.errors import ConfigError
 
+BARE_BASE_PATH = "/v1"
+"""What a base without any path stands for: engines and providers serve their OpenAI API there."""
 _SCHEMES = {"http": 80, "https": 443, "http+unix": 0}
 
 
@@ -44,7 +46,7 @@ def read_target(name: str, url: str) -> Target:
         raise ConfigError(f"{url!r} is no URL; write it like https://api.example.com/v1", key=key)
     if parts.username is not None or parts.query or parts.fragment:
         raise ConfigError("a base URL has no user, query or fragment; put keys into api_key_env", key=key)
-    path = parts.path.rstrip("/")
+    path = parts.path.rstrip("/") or BARE_BASE_PATH
     if parts.scheme == "http+unix":
         return Target(
             "localhost", 0, tls=False, authority=b"localhost", base_path=path, unix_path=unquote(parts.netloc)
