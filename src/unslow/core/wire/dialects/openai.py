@@ -27,6 +27,7 @@ from unslow.core.wire.dialects.fields import (
     objects,
     parse,
 )
+from unslow.core.wire.dialects.plain import plain_answer
 from unslow.core.wire.dialects.timings import groq_timings, llama_timings
 from unslow.core.wire.dialects.usage import llama_usage, openai_usage
 from unslow.core.wire.events import Delta, SseEvent
@@ -292,6 +293,8 @@ class OpenAi:
 
     def body(self, data: bytes) -> list[Delta]:
         """Read an answer that was not streamed: the frame that holds it all, and its end."""
+        if plain := plain_answer(data):
+            return plain
         deltas = OpenAiReader(counting=False).read(SseEvent(data))
         failed = not deltas or any(delta.kind in (ERROR, DONE) for delta in deltas)
         return deltas if failed else [*deltas, Delta(DONE)]
