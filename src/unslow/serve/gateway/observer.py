@@ -17,6 +17,7 @@ from unslow.core.timeline import OUTPUT_KINDS, TOKEN_KINDS, Beyond, ChunkKind, C
 from unslow.core.wire import decoder_for
 from unslow.core.wire.dialects import dialect_for
 from unslow.core.wire.events import Comment, Delta, Dialect, SseEvent
+from unslow.serve.gateway.repeat import Repeat
 
 _KEEPALIVE = ChunkKind.KEEPALIVE
 _DONE = ChunkKind.DONE
@@ -30,7 +31,7 @@ class Observer:
     """Looks at one answer's payload after it went out. Never raises on what an upstream sends."""
 
     __slots__ = (
-        "_arrivals", "_beyond", "_decoder", "_keep", "_kinds", "_read", "_sizes", "_tokens",
+        "_arrivals", "_beyond", "_decoder", "_keep", "_kinds", "_read", "_repeat", "_sizes", "_tokens",
         "done", "error", "finish_reason", "first_token_ns", "later", "model", "server", "stamps", "usage",
     )  # fmt: skip
 
@@ -43,6 +44,7 @@ class Observer:
         self._tokens: list[int | None] = []
         self._keep = keep
         self._beyond: _Sums | None = None
+        self._repeat = Repeat()
         self.later: list[bytes] = []
         self.stamps: list[int] = []
         self.first_token_ns: int | None = None
@@ -65,19 +67,30 @@ class Observer:
         """Look at all that was taken; only then do the attributes tell."""
         later, stamps = self.later, self.stamps
         if later:
-            feed, read, take = self._decoder.feed, self._read, self._take
+            repeat, note = self._repeat, self._note
             for piece, now_ns in zip(later, stamps, strict=True):
-                for event in feed(piece):
-                    if type(event) is Comment:
-                        self._note(_KEEPALIVE, event.wire_bytes, None, now_ns)
-                        continue
-                    size = event.wire_bytes
-                    for delta in read(event):  # type: ignore[arg-type]
-                        take(delta, size, now_ns)
-                        size = 0
+                if repeat(piece):
+                    note(repeat.kind, len(piece), None, now_ns)
+                else:
+                    self._decode(piece, now_ns)
             later.clear()
             stamps.clear()
         return self
+
+    def _decode(self, piece: bytes, now_ns: int) -> None:
+        self._repeat.forget()
+        events = self._decoder.feed(piece)
+        for event in events:
+            if isinstance(event, Comment):
+                self._note(_KEEPALIVE, event.wire_bytes, None, now_ns)
+                continue
+            size = event.wire_bytes
+            deltas = self._read(event)
+            for delta in deltas:
+                self._take(delta, size, now_ns)
+                size = 0
+            if len(events) == len(deltas) == 1:
+                self._repeat.remember(piece, event, deltas[0])
 
     def close(self, now_ns: int) -> None:
         """The payload ended."""
