@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from unslow.core.timeline import Beyond, ChunkKind, Hop, Phase, answer_spans
+from unslow.core.wire import SseDecoder
 from unslow.core.wire.dialects import by_name
 from unslow.serve.gateway.observer import Observer
 
@@ -14,7 +15,7 @@ def event(**delta: str) -> bytes:
 
 
 def test_the_first_token_and_the_first_of_the_answer_are_known_beyond_the_bound() -> None:
-    seen = Observer(by_name("openai"), "text/event-stream", 2)
+    seen = Observer(by_name("openai"), SseDecoder(), 2)
     frames = [event(role="assistant"), event(reasoning_content="a"), event(reasoning_content="b"), event(content="x")]
     for n, frame in enumerate([*frames, event(content="y"), b"data: [DONE]\n\n"], 1):
         seen.look([frame], 1000 + 10 * n)

@@ -1,6 +1,6 @@
 """The record of one exchange, its ledger and its metrics. See `record.py` for the theory of operation."""
 
-from unslow.core.timeline.answer import answer_spans, reported_spans
+from unslow.core.timeline.answer import answer_spans, last_ns, reported_spans
 from unslow.core.timeline.facts import CountSource, Facts, ServerTimings, TcpInfo, Usage
 from unslow.core.timeline.join import clock_of, join
 from unslow.core.timeline.jsonl import dump_line, load_line, load_lines
@@ -54,6 +54,7 @@ __all__ = [
     "fluidity",
     "icl_ns",
     "join",
+    "last_ns",
     "ledger",
     "load_line",
     "load_lines",

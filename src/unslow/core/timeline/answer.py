@@ -38,6 +38,8 @@ def answer_spans(
     without events. `cut_off` says that the answer did not come to its end (failed or aborted): without a frame that
     says that it is over its last phase then lasts to `end_ns`.
     """
+    if not chunks:
+        return _without_chunks(party, sent_ns, first_byte_ns, end_ns, attempt, Phase.WAIT if cut_off else Phase.DRAIN)
     cuts = [*_cuts(sent_ns, first_byte_ns, chunks, cut_off=cut_off), (Phase.DRAIN, end_ns)]
     spans, start = [], sent_ns
     for n, (phase, _) in enumerate(cuts[:-1]):
@@ -46,6 +48,16 @@ def answer_spans(
             spans.append(Span(phase, party, start, end, attempt=attempt))
         start = end
     return tuple(spans)
+
+
+def _without_chunks(
+    party: Hop, sent_ns: int, first_byte_ns: int | None, end_ns: int, attempt: int, rest: Phase
+) -> tuple[Span, ...]:
+    """The same for a body without events: what comes after the first byte is one phase, `rest`."""
+    first = end_ns if first_byte_ns is None else min(end_ns, first_byte_ns)
+    first = max(sent_ns, first)
+    wait = Span(Phase.WAIT, party, sent_ns, first, attempt=attempt)
+    return (wait, Span(rest, party, first, end_ns, attempt=attempt)) if end_ns > first else (wait,)
 
 
 def _cuts(sent_ns: int, first_byte_ns: int | None, chunks: Chunks, *, cut_off: bool) -> Iterator[tuple[Phase, int]]:

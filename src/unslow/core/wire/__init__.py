@@ -6,14 +6,15 @@ from unslow.core.wire.json_array import JsonArrayDecoder
 from unslow.core.wire.ndjson import NdjsonDecoder
 from unslow.core.wire.sse import MAX_EVENT_BYTES, SseDecoder
 
-__all__ = ["JsonArrayDecoder", "NdjsonDecoder", "SseDecoder", "decoder_for"]
+__all__ = ["Decoder", "JsonArrayDecoder", "NdjsonDecoder", "SseDecoder", "decoder_for"]
+
+Decoder = SseDecoder | NdjsonDecoder | JsonArrayDecoder
+"""From the bytes of a streamed answer to its events."""
 
 _NDJSON = ("application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonlines")
 
 
-def decoder_for(
-    content_type: str, *, path: str = "", max_event_bytes: int = MAX_EVENT_BYTES
-) -> SseDecoder | NdjsonDecoder | JsonArrayDecoder | None:
+def decoder_for(content_type: str, *, path: str = "", max_event_bytes: int = MAX_EVENT_BYTES) -> Decoder | None:
     """The decoder of a streamed answer; None for a body that is no stream.
 
     Gemini's stream without `alt=sse` is one JSON array that grows, and only the request's `path` tells it from a

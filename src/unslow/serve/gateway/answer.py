@@ -162,7 +162,7 @@ class Answer:
         if exchange.head.upgrade is None:
             exchange.answer_broken("switched protocols without being asked to")
             return
-        upgrade = dict(head.fields).get(b"upgrade") or exchange.head.upgrade
+        upgrade = head.index.get(b"upgrade") or exchange.head.upgrade
         framing = b"connection: upgrade\r\nupgrade: %b\r\n" % upgrade
         out = answer_head(head, keyed=exchange.keyed, lines=exchange.answer_lines(self.last_ns) + framing)
         self.tunnel = exchange.head_is_out = True
@@ -188,8 +188,8 @@ class Answer:
         exchange = self.exchange
         if head.encoding not in (b"", b"identity") or self._body is None or self._body.done:
             return
-        content_type = head.content_type.decode("latin-1")
-        self.observer = observer_for(content_type, exchange.path, exchange.host, exchange.gateway.settings.kept_chunks)
+        kept = exchange.gateway.settings.kept_chunks
+        self.observer = observer_for(head.content_type, exchange.path, exchange.host, kept)
         if self.observer is None:
             small = head.length is None or head.length <= MAX_SAMPLE_BYTES
             self.sample = [] if small and b"json" in head.content_type else None

@@ -17,13 +17,14 @@ from time import perf_counter_ns
 from typing import cast
 
 from unslow.core.policy.timeouts import Wait
-from unslow.core.wire.http1 import Body, Field, RequestHead, read_request_head, stray_line_end, upload_body
+from unslow.core.wire.http1 import Body, Field, stray_line_end, upload_body
 from unslow.errors import RemoteProtocolError
 from unslow.serve.gateway.context import Gateway
 from unslow.serve.gateway.door import open_door
 from unslow.serve.gateway.errors import Refusal, by_hint, write_answer
 from unslow.serve.gateway.exchange import Exchange
 from unslow.serve.gateway.headers import cors_fields
+from unslow.serve.gateway.known import Known
 from unslow.serve.gateway.waiting import waiting
 from unslow.serve.gateway.wheel import Timed
 
@@ -166,14 +167,14 @@ class ClientConnection(asyncio.Protocol):
             if stray_line_end(held):
                 raise RemoteProtocolError("a line of the head does not end in CRLF")
             return False
-        head = read_request_head(held[: end + 2], max_headers=self.gateway.settings.max_headers)
+        known, length = self.gateway.heads.read(held[: end + 2])
         self._held = b""
-        self._start(head, held[end + 4 :])
+        self._start(known, length, held[end + 4 :])
         return True
 
-    def _start(self, head: RequestHead, rest: bytes) -> None:
-        exchange = self.exchange = Exchange(self.gateway, self, head, self._started_ns)
-        body = self._body = upload_body(head)
+    def _start(self, known: Known, length: int | None, rest: bytes) -> None:
+        exchange = self.exchange = Exchange(self.gateway, self, known, length, self._started_ns)
+        body = self._body = upload_body(chunked=known.head.chunked, length=length)
         try:
             pieces = body.feed(rest) if rest or body.done else []
             if body.done:
@@ -182,7 +183,7 @@ class ClientConnection(asyncio.Protocol):
                 self.state = State.BODY
             if open_door(self.gateway, exchange):
                 self._check_size(exchange, pieces)
-                if head.expects and not body.done:
+                if known.head.expects and not body.done:
                     self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
                 exchange.upload(pieces, perf_counter_ns(), done=body.done)
         except RemoteProtocolError as error:
@@ -207,8 +208,7 @@ class ClientConnection(asyncio.Protocol):
 
     def _check_size(self, exchange: Exchange, pieces: list[bytes]) -> None:
         limit = self.gateway.settings.max_body_bytes
-        stated = exchange.head.length or 0
-        if stated > limit or exchange.body.size_bytes + sum(map(len, pieces)) > limit:
+        if (exchange.length or 0) > limit or exchange.body.size_bytes + sum(map(len, pieces)) > limit:
             raise Refusal("body_too_large", str(limit))
 
     def _refuse(self, refusal: Refusal) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
 from typing import TYPE_CHECKING
 
 from unslow.core.policy.access import HostRule, KeyRule, OriginRule
@@ -13,6 +12,7 @@ from unslow.core.policy.timeouts import Limits, Wait
 from unslow.core.timeline import Clock
 from unslow.errors import ConfigError
 from unslow.serve.gateway.feed import Feed
+from unslow.serve.gateway.known import Heads
 from unslow.serve.gateway.pool import Pool
 from unslow.serve.gateway.settings import GatewaySettings
 from unslow.serve.gateway.wheel import Wheel
@@ -38,6 +38,7 @@ class Gateway:
         self.limits = read_limits(settings)
         self.wheel = Wheel(loop)
         self.feed = Feed(settings.recorder_socket, settings.recorder_buffer_messages)
+        self.heads = Heads(settings.max_headers)
         self.clients: set[ClientConnection] = set()
         share = max(1, settings.workers)
         self.max_clients = max(1, settings.max_connections // share)
@@ -47,12 +48,22 @@ class Gateway:
         """Makes requests' ids unique over workers and restarts."""
         self.via = b"1.1 unslow-" + self.instance.encode()
         self.via_line = b"via: " + self.via + b"\r\n"
-        self.random = random.Random(os.urandom(16))
+        self._trace = b"traceparent: 00-" + os.urandom(8).hex().encode()
+        self._trace_seed = int.from_bytes(os.urandom(8))
         self.requests_total = 0
         self.active = 0
         self.draining = False
         self.empty = asyncio.Event()
         """Set when the last client is gone while draining."""
+
+    def trace_line(self) -> bytes:
+        """A `traceparent` line for the newest request (W3C Trace Context).
+
+        Half of the trace's id is this worker's; the other half walks through all 64-bit numbers in an order that
+        spreads them evenly, as samplers that go by the id expect.
+        """
+        number = (self._trace_seed + self.requests_total * _STEP) & _MASK
+        return b"%b%016x-%016x-01\r\n" % (self._trace, number, number | 1)
 
     @property
     def idle_upstream(self) -> int:
@@ -76,5 +87,7 @@ def read_limits(settings: GatewaySettings) -> Limits:
     return Limits({wait: int(value * 1e9) for wait, value in seconds.items()})
 
 
+_STEP, _MASK = 0x9E3779B97F4A7C15, (1 << 64) - 1
+"""The golden ratio of 2**64, which is odd: its multiples meet every number once (Knuth, TAOCP 3, section 6.4)."""
 LINGER_S = 2.0
 """How long bytes of a refused request are read and thrown away, so that the refusal is not lost to a reset."""

@@ -26,6 +26,10 @@ _JSON: Field = (b"content-type", b"application/json")
 
 def open_door(gateway: Gateway, exchange: Exchange) -> bool:
     """Let a request in (True), answer it here (False), or raise Refusal."""
+    known = exchange.known
+    if known.may_pass and not gateway.draining:
+        exchange.key_name = known.key_name
+        return True
     head = exchange.head
     if not gateway.hosts.allows(head.host):
         raise Refusal("host_not_allowed", repr(head.host.decode("latin-1")))
@@ -43,6 +47,8 @@ def open_door(gateway: Gateway, exchange: Exchange) -> bool:
     if exchange.path == "/v1/models" and head.method == b"GET" and len(gateway.pools) > 1:
         exchange.run(gateway.loop.create_task(merge_models(gateway, exchange)))
         return False
+    if exchange.origin is None:
+        known.may_pass, known.key_name = True, exchange.key_name
     return True
 
 

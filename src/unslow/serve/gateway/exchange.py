@@ -16,14 +16,13 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import re
 from enum import Enum
-from time import perf_counter_ns, time
+from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 from unslow.core.policy.retry import may_resend
 from unslow.core.timeline import End, Outcome, Phase
-from unslow.core.wire.http1 import Field, RequestHead, write_fields
+from unslow.core.wire.http1 import Field, write_fields
 from unslow.errors import AdmissionRejected, PhaseTimeout, UpstreamError
 from unslow.serve.gateway.answer import Answer
 from unslow.serve.gateway.connect import Step
@@ -37,12 +36,12 @@ from unslow.serve.gateway.way import Way
 
 if TYPE_CHECKING:
     from unslow.serve.gateway.client import ClientConnection
+    from unslow.serve.gateway.known import Known
     from unslow.serve.gateway.pool import Pool
     from unslow.serve.gateway.upstream import UpstreamConnection
 
 DETACHED_S = 2.0
 """How long the rest of an answer may take after its client left at the stream's end mark."""
-_TRACEPARENT = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-([0-9a-f]{2})(?:-.*)?")
 _WELL = Outcome()
 
 
@@ -76,31 +75,33 @@ class Exchange:
     lost: tuple[Step, ...] = ()
     _task: asyncio.Task[None] | None = None
 
-    def __init__(self, gateway: Gateway, client: ClientConnection, head: RequestHead, started_ns: int) -> None:
-        self.gateway, self.client, self.head = gateway, client, head
+    def __init__(
+        self, gateway: Gateway, client: ClientConnection, known: Known, length: int | None, started_ns: int
+    ) -> None:
+        head = known.head
+        self.gateway, self.client, self.known, self.head, self.length = gateway, client, known, head, length
         gateway.requests_total += 1
         gateway.active += 1
         self.id = f"{gateway.instance}-{gateway.requests_total:x}"
-        self.path = head.path.decode("latin-1")
+        self.path = known.path
         self.started_ns = self.uploaded_ns = started_ns
-        self.started_at = time() - (perf_counter_ns() - started_ns) / 1e9
         self.keep_client = not head.close
         self.steps: list[Step] = []
-        settings, index = gateway.settings, head.index
-        kind = index.get(b"content-type", b"")
-        self.body = Upload(chunked=head.chunked, content_type=kind, bound_bytes=settings.routing_body_bytes)
-        self.wants_ledger = settings.ledger_comment or index.get(b"x-unslow-ledger") == b"1"
-        given = index.get(b"traceparent")
-        found = None if given is None else _TRACEPARENT.fullmatch(given)
-        self.sampled = None if found is None else bool(int(found[2], 16) & 1)
-        if found is None:
-            number = gateway.random.getrandbits(192)
-            self.trace_line = b"traceparent: 00-%032x-%016x-01\r\n" % (number >> 64, number & 0xFFFFFFFFFFFFFFFF | 1)
-            self.trace_id = self.trace_line[16:48].decode()
-        else:
-            self.trace_line, self.trace_id = b"", found[1].decode()
+        bound = gateway.settings.routing_body_bytes
+        self.body = Upload(chunked=head.chunked, content_type=known.content_type, bound_bytes=bound)
+        self.trace_line = b"" if known.trace_id is not None else gateway.trace_line()
 
-    # -- what the answer asks
+    # -- what others ask
+
+    @property
+    def trace_id(self) -> str:
+        """The trace that it belongs to: the client's, or one begun here."""
+        return self.known.trace_id or self.trace_line[16:48].decode()
+
+    @property
+    def wants_ledger(self) -> bool:
+        """Whether its stream shall end with the ledger."""
+        return self.known.wants_ledger or self.gateway.settings.ledger_comment
 
     @property
     def host(self) -> str:
@@ -203,11 +204,11 @@ class Exchange:
         self.sends += 1
         connection.served += 1
         self.answer = connection.carried = Answer(self, connection, client.transport.write)
-        lines = self.gateway.via_line + self.trace_line + body.framing(head.length)
+        lines = self.gateway.via_line + self.trace_line + body.framing(self.length)
         if head.upgrade is not None:
             lines += b"connection: upgrade\r\nupgrade: %b\r\n" % head.upgrade
-        out = request_head(head, way, gateway_key=self.gateway.keys.required, lines=lines)
-        connection.transport.write(out + body.start())
+        out = request_head(self.known, way, gateway_key=self.gateway.keys.required)
+        connection.transport.write(b"%b%b\r\n%b" % (out, lines, body.start()))
         if body.done:
             self.sent_ns = perf_counter_ns()
         else:

@@ -1,8 +1,9 @@
 """Records on their way to the recorder: batched, bounded, and never waited for.
 
-Theory of operation. `put` appends to a bounded deque; a full one drops the record and counts it. Every 50 ms what is
-there is encoded, so many at a time, and written to the recorder's Unix socket while its buffer has room. Where the
-recorder is away, connecting is tried again with a growing pause. No request ever notices.
+Theory of operation. `put` appends to a bounded deque; a full one drops the record and counts it. A tenth of a second
+after the first one, what is there is encoded, so many at a time, and written to the recorder's Unix socket while its
+buffer has room. With nothing to send nothing runs. Where the recorder is away, connecting is tried again with a
+growing pause. No request ever notices.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from typing import cast
 
 from unslow.serve.recorder.protocol import Message, Snapshot, encode
 
-FLUSH_S = 0.05
-BATCH = 64
+FLUSH_S = 0.1
+BATCH, BETWEEN_S = 32, 0.005
+"""So many records at once, then a pause: a request that comes meanwhile waits for a millisecond at most."""
 BUFFER_BYTES = 1 << 20
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 
@@ -28,8 +30,9 @@ class Feed(asyncio.Protocol):
         self._held: deque[Message | Callable[[], Message]] = deque()
         self._max = max_messages
         self._transport: asyncio.WriteTransport | None = None
-        self._ready = False
+        self._ready = self._armed = self._closed = False
         self._task: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop = cast(asyncio.AbstractEventLoop, None)
         self.dropped = 0
 
     @property
@@ -46,16 +49,19 @@ class Feed(asyncio.Protocol):
             return
         if len(self._held) < self._max:
             self._held.append(message)
+            if self._ready and not self._armed:
+                self._arm(FLUSH_S)
         elif not isinstance(message, Snapshot):
             self.dropped += 1
 
     def start(self) -> None:
-        """Connect, and flush from now on."""
-        if self._path is not None:
-            self._task = asyncio.get_running_loop().create_task(self._run(self._path))
+        """Connect, and send from now on."""
+        self._loop = asyncio.get_running_loop()
+        self._connect()
 
     async def close(self) -> None:
         """Send what can be sent at once, and stop."""
+        self._closed = True
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -65,37 +71,44 @@ class Feed(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
 
-    async def _run(self, path: str) -> None:
+    def _connect(self) -> None:
+        if self._path is not None and not self._closed:
+            self._task = self._loop.create_task(self._connected(self._path))
+
+    async def _connected(self, path: str) -> None:
         pause_s = FIRST_PAUSE_S
-        loop = asyncio.get_running_loop()
         while True:
-            if self._transport is None:
-                try:
-                    await loop.create_unix_connection(lambda: self, path)
-                    pause_s = FIRST_PAUSE_S
-                except OSError:
-                    await asyncio.sleep(pause_s)
-                    pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
-                    continue
-            self._flush()
-            more = self._ready and self._held
-            await asyncio.sleep(FLUSH_S / 10 if more else FLUSH_S)
+            try:
+                await self._loop.create_unix_connection(lambda: self, path)
+                return
+            except OSError:
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    def _arm(self, after_s: float) -> None:
+        self._armed = True
+        self._loop.call_later(after_s, self._flush)
 
     def _flush(self) -> None:
+        self._armed = False
         if self._transport is None or not self._ready or not self._held:
             return
         held = self._held
         batch = [held.popleft() for _ in range(min(BATCH, len(held)))]
         self._transport.write(b"".join([encode(one() if callable(one) else one) for one in batch]))
+        if held and not self._armed and not self._closed:
+            self._arm(BETWEEN_S)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Ready to send."""
-        self._transport, self._ready = cast(asyncio.WriteTransport, transport), True
+        self._transport = cast(asyncio.WriteTransport, transport)
         self._transport.set_write_buffer_limits(high=BUFFER_BYTES)
+        self.resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The recorder went: hold records until it is back."""
         self._transport, self._ready = None, False
+        self._connect()
 
     def pause_writing(self) -> None:
         """It is slow: hold."""
@@ -104,3 +117,5 @@ class Feed(asyncio.Protocol):
     def resume_writing(self) -> None:
         """It caught up."""
         self._ready = True
+        if self._held and not self._armed:
+            self._arm(FLUSH_S)

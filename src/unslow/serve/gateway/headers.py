@@ -8,8 +8,11 @@ and CORS fields are left out, ours are added.
 from __future__ import annotations
 
 from unslow.core.wire.http1 import HOP_BY_HOP, Field, RequestHead, ResponseHead, reason, write_fields
+from unslow.serve.gateway.known import Known
 from unslow.serve.gateway.way import Way
 
+MAX_SENT = 8
+"""Ways that a known head is kept ready for."""
 _DROP = HOP_BY_HOP | {
     b"content-length",
     b"alt-svc",
@@ -27,15 +30,24 @@ _DROP_KEYED = _DROP | {b"set-cookie"}
 _EXPOSED = b"server-timing, x-unslow-id, x-unslow-upstream, x-request-id, retry-after"
 
 
-def request_head(head: RequestHead, way: Way, *, gateway_key: bool, lines: bytes) -> bytes:
-    """The head of a request as the upstream gets it; `lines` are field lines about body, connection and trace.
+def request_head(known: Known, way: Way, *, gateway_key: bool) -> bytes:
+    """The head of a request as the upstream gets it, but for the lines about body, connection and trace, and its end.
 
     `gateway_key` says that clients must present a key of ours: then what they sent as one stays here.
     """
+    ready = known.sent.get(way)
+    if ready is None:
+        ready = _request_head(known.head, way, gateway_key=gateway_key)
+        if len(known.sent) < MAX_SENT:
+            known.sent[way] = ready
+    return ready
+
+
+def _request_head(head: RequestHead, way: Way, *, gateway_key: bool) -> bytes:
     drop = way.drop_credentials if gateway_key else way.drop
     _, mark, query = head.target.partition(b"?")
     first = head.method + b" " + way.path + mark + query + b" HTTP/1.1\r\n"
-    return first + way.lines + write_fields(head.fields, drop=drop, named=head.named) + lines + b"\r\n"
+    return first + way.lines + write_fields(head.fields, drop=drop, named=head.named)
 
 
 def answer_head(answer: ResponseHead, *, keyed: bool, lines: bytes) -> bytes:

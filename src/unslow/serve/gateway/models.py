@@ -92,9 +92,8 @@ async def fetch_models(gateway: Gateway, exchange: Exchange, pool: Pool) -> list
     result: asyncio.Future[bytes] = gateway.loop.create_future()
     connection.served += 1
     connection.carried = Fetch(pool, connection, result)
-    lines = gateway.via_line + exchange.trace_line
-    head = request_head(exchange.head, pool.way(exchange.path), gateway_key=gateway.keys.required, lines=lines)
-    connection.transport.write(head)
+    head = request_head(exchange.known, pool.way(exchange.path), gateway_key=gateway.keys.required)
+    connection.transport.write(head + gateway.via_line + exchange.trace_line + b"\r\n")
     try:
         body = await result
         return msgspec.json.decode(body, type=_Listing).data

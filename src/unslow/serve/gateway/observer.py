@@ -14,7 +14,7 @@ from array import array
 import msgspec
 
 from unslow.core.timeline import OUTPUT_KINDS, TOKEN_KINDS, Beyond, ChunkKind, Chunks, ServerTimings, Usage
-from unslow.core.wire import decoder_for
+from unslow.core.wire import Decoder, decoder_for
 from unslow.core.wire.dialects import dialect_for
 from unslow.core.wire.events import Comment, Delta, Dialect, SseEvent
 from unslow.serve.gateway.repeat import Repeat
@@ -35,9 +35,7 @@ class Observer:
         "done", "error", "finish_reason", "first_token_ns", "later", "model", "server", "stamps", "usage",
     )  # fmt: skip
 
-    def __init__(self, dialect: Dialect, content_type: str, keep: int) -> None:
-        decoder = decoder_for(content_type)
-        assert decoder is not None, "only streams are observed"
+    def __init__(self, dialect: Dialect, decoder: Decoder, keep: int) -> None:
         self._decoder, self._read = decoder, dialect.reader().read
         self._arrivals, self._sizes = array("q"), array("l")
         self._kinds: list[ChunkKind] = []
@@ -181,13 +179,9 @@ def _moved(stamp_ns: int | None, by_ns: int) -> int | None:
     return None if stamp_ns is None else stamp_ns + by_ns
 
 
-def observer_for(content_type: str, path: str, host: str, keep: int) -> Observer | None:
+def observer_for(content_type: bytes, path: str, host: str, keep: int) -> Observer | None:
     """An observer for a streamed answer; None for a type that is no stream of events."""
-    if decoder_for(content_type) is None:
+    if content_type == b"application/json" and ":" not in path:  # most of those that are none
         return None
-    return Observer(dialect_for(path, host=host), content_type, keep)
-
-
-def read_body(body: bytes, path: str, host: str) -> list[Delta]:
-    """What an answer that was not streamed says of itself."""
-    return dialect_for(path, host=host).body(body)
+    decoder = decoder_for(content_type.decode("latin-1"), path=path)
+    return None if decoder is None else Observer(dialect_for(path, host=host), decoder, keep)

@@ -27,6 +27,8 @@ class Pool:
         self.name = settings.name
         self.name_bytes = settings.name.encode()
         self.target = read_target(settings.name, settings.url)
+        self.where = f"{self.target.where}{self.target.base_path}"
+        """The base as the record has it."""
         self.tls = client_context(settings.ca_file) if self.target.tls else None
         self.connector = Connector(
             settings.name,

@@ -32,7 +32,7 @@ _OURS = frozenset((b"host", b"content-length", b"expect", b"origin", b"via", b"x
 _DROP = HOP_BY_HOP | _CLAIMS | _OURS
 
 
-class Way(msgspec.Struct, frozen=True):
+class Way(msgspec.Struct, frozen=True, eq=False):
     """`path` is the upstream's; `lines` are the field lines that we add; `drop` are the client's that stay here.
 
     `keyed` says that a key of ours goes along, and `drop_keyless` is what is dropped where the client's credentials

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from time import perf_counter_ns
 from typing import Protocol
 
-BUCKETS = 5
-TICK_S = 0.1
+BUCKETS = 2
+TICK_S = 0.25
 
 
 class Timed(Protocol):

@@ -16,7 +16,6 @@ from typing import Protocol
 import httptools
 
 from unslow.core.wire.http1.grammar import read_fields
-from unslow.core.wire.http1.request import RequestHead
 from unslow.core.wire.http1.response import ResponseHead
 from unslow.errors import RemoteProtocolError
 
@@ -218,11 +217,9 @@ def chunk(piece: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(piece), piece) if piece else b""
 
 
-def upload_body(head: RequestHead) -> Body:
+def upload_body(*, chunked: bool, length: int | None) -> Body:
     """The framing of a request's body (RFC 9112, section 6.3)."""
-    if head.chunked:
-        return ChunkedUpload()
-    return FixedBody(head.length or 0)
+    return ChunkedUpload() if chunked else FixedBody(length or 0)
 
 
 def answer_body(head: ResponseHead, method: bytes) -> Body:

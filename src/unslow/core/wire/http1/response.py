@@ -15,22 +15,22 @@ _REASONS = {status.value: status.phrase.encode() for status in HTTPStatus}
 
 
 class ResponseHead(msgspec.Struct, gc=False):
-    """What a response's head says. `keep` is whether its connection may serve another request."""
+    """What a response's head says. `keep` is whether its connection may serve another request.
+
+    `index` has the last value of each field.
+    """
 
     status: int
     phrase: bytes
     minor: int
     fields: list[Field]
+    index: dict[bytes, bytes]
     length: int | None = None
     chunked: bool = False
     keep: bool = True
     content_type: bytes = b""
     encoding: bytes = b""
     named: tuple[bytes, ...] = ()
-
-    def get(self, name: bytes) -> bytes | None:
-        """The first field of that name (lower case)."""
-        return next((value for key, value in self.fields if key == name), None)
 
 
 def reason(status: int) -> bytes:
@@ -47,32 +47,37 @@ def read_response_head(data: bytes, *, max_headers: int = 256) -> ResponseHead:
     if fields is None or len(fields) > max_headers:
         raise RemoteProtocolError("its header lines break the grammar of HTTP/1.1", status_hint=502)
     minor, status, phrase = line.groups(b"")
-    head = ResponseHead(int(status), phrase, int(minor), fields)
-    for name, value in fields:
-        if name in _READ:
-            _read(head, name, value)
-    if head.chunked and head.length is not None:
-        raise RemoteProtocolError("it states its body's length twice", status_hint=502)
-    head.keep = b"close" not in head.named and (bool(head.minor) or b"keep-alive" in head.named)
+    index = dict(fields)
+    head = ResponseHead(int(status), phrase, int(minor), fields, index)
+    if len(index) < len(fields):
+        _refuse_repeated(fields)
+    _read_framing(head, index)
+    head.content_type = index.get(b"content-type", b"")
+    head.encoding = index.get(b"content-encoding", b"").lower()
     return head
 
 
-_READ = frozenset((b"content-length", b"transfer-encoding", b"connection", b"content-type", b"content-encoding"))
-
-
-def _read(head: ResponseHead, name: bytes, value: bytes) -> None:
-    if name == b"content-type":
-        head.content_type = value
-    elif name == b"content-length":
-        length = read_length(value)
-        if length is None or head.length not in (None, length):
+def _read_framing(head: ResponseHead, index: dict[bytes, bytes]) -> None:
+    """How the body is framed (RFC 9112, section 6.3), and whether the connection goes on."""
+    length, coding = index.get(b"content-length"), index.get(b"transfer-encoding")
+    if length is not None:
+        head.length = read_length(length)
+        if head.length is None:
             raise RemoteProtocolError("its Content-Length cannot be read", status_hint=502)
-        head.length = length
-    elif name == b"transfer-encoding":
-        if value.lower() != b"chunked" or head.chunked:
+    if coding is not None:
+        if coding.lower() != b"chunked":
             raise RemoteProtocolError("its transfer coding is not chunked", status_hint=502)
+        if length is not None:
+            raise RemoteProtocolError("it states its body's length twice", status_hint=502)
         head.chunked = True
-    elif name == b"connection":
-        head.named += tuple(tokens(value))
-    else:
-        head.encoding = value.lower()
+    if b"connection" in index:
+        head.named = tuple(token for name, value in head.fields if name == b"connection" for token in tokens(value))
+    head.keep = b"close" not in head.named and (bool(head.minor) or b"keep-alive" in head.named)
+
+
+def _refuse_repeated(fields: list[Field]) -> None:
+    """Refuse lengths that contradict each other; one that is said twice the same is one (RFC 9110, section 8.6)."""
+    if len({value for name, value in fields if name == b"content-length"}) > 1:
+        raise RemoteProtocolError("its Content-Length cannot be read", status_hint=502)
+    if sum(name == b"transfer-encoding" for name, _ in fields) > 1:
+        raise RemoteProtocolError("its transfer coding is not chunked", status_hint=502)
