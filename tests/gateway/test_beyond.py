@@ -1,4 +1,4 @@
-"""What an observer knows of the events that it did not keep."""
+"""What an observer knows of the events that it did not keep, and of those that nothing completed."""
 
 from __future__ import annotations
 
@@ -26,3 +26,19 @@ def test_the_first_token_and_the_first_of_the_answer_are_known_beyond_the_bound(
     assert chunks.beyond == Beyond(4, size, kinds, 60, 50, 10, None, first_token_ns=30, first_output_ns=40)
     spans = answer_spans(Hop.GATEWAY, sent_ns=0, first_byte_ns=10, end_ns=60, chunks=chunks)
     assert [(s.phase, s.end_ns) for s in spans[2:]] == [(Phase.THINKING, 40), (Phase.DECODE, 50), (Phase.DRAIN, 60)]
+
+
+def test_an_end_mark_without_its_blank_line_is_one() -> None:
+    seen = Observer(by_name("openai"), SseDecoder(), 9)
+    seen.look([event(content="x"), b"data: [DONE]\n"], 10)
+    assert not seen.settled().done
+    seen.close(20)
+    assert seen.done
+    assert seen.chunks(0).kind == (ChunkKind.CONTENT, ChunkKind.DONE)
+
+
+def test_half_an_event_at_the_end_is_none() -> None:
+    seen = Observer(by_name("openai"), SseDecoder(), 9)
+    seen.look([event(content="x"), event(content="y")[:30]], 10)
+    seen.close(20)
+    assert (seen.done, seen.error, seen.chunks(0).kind) == (False, None, (ChunkKind.CONTENT,))

@@ -3,14 +3,16 @@
 Theory of operation. Bytes of the head are held until it is whole, read strictly, rebuilt and written with whatever
 of the body came along. From then on each read costs: framing (llhttp for chunked bodies, a counter for others), one
 write to the client, and then a look at what it carried. Framing comes before the write, so that a broken or
-over-long body never goes on; the look comes after it. Nothing is armed: `last_ns` is all that a time-out needs.
+over-long body never goes on; the look comes after it. Nothing is armed: when the last byte came is all that a
+time-out needs.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, cast
 
 from unslow.core.timeline import Phase
 from unslow.core.wire.http1 import Body, ChunkedAnswer, ResponseHead, UntilClose, answer_body, read_response_head
@@ -35,25 +37,22 @@ class Answer:
     head: ResponseHead | None = None
     observer: Observer | None = None
     sample: list[bytes] | None = None
-    first_byte_ns = last_ns = size_bytes = 0
-    tunnel = reusable = _dechunk = _rewrites = False
+    first_byte_ns = _last_ns = _size_bytes = 0
+    tunnel = reusable = _dechunk = _rewrites = _straight = False
     _held = b""
     _body: Body | None = None
     _ledger: LedgerComment | None = None
 
     def __init__(self, exchange: Exchange, connection: UpstreamConnection, write: Callable[[bytes], None]) -> None:
         self.exchange, self.connection, self._write = exchange, connection, write
-        self.received: Callable[[bytes, int], None] = self._any
-        """Called with bytes from the upstream and when they were read."""
 
-    def _any(self, data: bytes, now_ns: int) -> None:
-        """Bytes of any answer."""
+    def received(self, data: bytes, now_ns: int) -> None:
+        """Bytes from the upstream, and when they were read."""
         body = self._body
         if body is None:
             self._head_bytes(data, now_ns)
             return
-        self.last_ns = now_ns
-        self.size_bytes += len(data)
+        self._last_ns = now_ns
         try:
             pieces = body.feed(data)
         except RemoteProtocolError as error:
@@ -70,7 +69,7 @@ class Answer:
     # -- the head
 
     def _head_bytes(self, data: bytes, now_ns: int) -> None:
-        self.last_ns = now_ns
+        self._last_ns = now_ns
         self.first_byte_ns = self.first_byte_ns or now_ns
         if self.tunnel:
             self._write(data)
@@ -112,7 +111,6 @@ class Answer:
         out = answer_head(head, keyed=exchange.keyed, lines=exchange.answer_lines(now_ns) + framing)
         pieces: list[bytes] = []
         if rest:
-            self.size_bytes += len(rest)
             try:
                 pieces = body.feed(rest)
             except RemoteProtocolError as error:
@@ -126,35 +124,34 @@ class Answer:
             self._sample(pieces)
         elif self._ledger is None:
             self.observer.look(pieces, now_ns)
-            if isinstance(body, ChunkedAnswer) and not self._rewrites:
-                self.received = self._stream(body, self.observer)
+            if isinstance(body, ChunkedAnswer) and not self._rewrites and not body.done:
+                self._go_straight(body, self.observer)
         if body.done:
             self._ended(body, now_ns)
 
-    def _stream(self, body: ChunkedAnswer, observer: Observer) -> Callable[[bytes, int], None]:
-        """The same for a chunked stream that goes on as it is: one frame of Python a read, since these are most."""
-        parse, broken, pieces = body.parse, body.BROKEN, body.pieces
-        pieces.clear()
-        stamps = observer.settled().stamps
-        observer.later = pieces
+    def _go_straight(self, body: ChunkedAnswer, observer: Observer) -> None:
+        """The same for a chunked stream that goes on as it is: as few steps a read as can be, since these are most."""
+        parse, broken, write = body.parse, body.BROKEN, self._write
+        observer.settled()
+        body.pieces.clear()
+        later = observer.later = cast("list[bytes | int]", body.pieces)
+        stamp = later.append
 
-        def received(data: bytes, now_ns: int) -> None:
+        def received(data: bytes) -> None:
+            stamp(perf_counter_ns())
             try:
                 parse(data)
             except broken:
                 self.exchange.answer_broken("its chunked body is broken")
                 return
-            self._write(data)
-            self.last_ns = now_ns
-            self.size_bytes += len(data)
-            while len(stamps) < len(pieces):
-                stamps.append(now_ns)
-            if len(pieces) > BATCH or len(data) > LARGE_BYTES:
-                observer.settled()
-            if body.done:
-                self._ended(body, now_ns)
+            write(data)
+            if body.done or len(later) > BATCH or len(data) > LARGE_BYTES:
+                now_ns = observer.settled().last_ns
+                if body.done:
+                    self._ended(body, now_ns)
 
-        return received
+        self._straight = True
+        self.connection.stream(received)
 
     def _switch(self, head: ResponseHead, rest: bytes) -> None:
         """101: from here on bytes go both ways as they are (RFC 9110, section 7.8)."""
@@ -164,7 +161,7 @@ class Answer:
             return
         upgrade = head.index.get(b"upgrade") or exchange.head.upgrade
         framing = b"connection: upgrade\r\nupgrade: %b\r\n" % upgrade
-        out = answer_head(head, keyed=exchange.keyed, lines=exchange.answer_lines(self.last_ns) + framing)
+        out = answer_head(head, keyed=exchange.keyed, lines=exchange.answer_lines(self._last_ns) + framing)
         self.tunnel = exchange.head_is_out = True
         self._write(out + rest)
         exchange.tunnel_open()
@@ -204,31 +201,48 @@ class Answer:
         return b"".join(pieces)
 
     def _sample(self, pieces: list[bytes]) -> None:
+        self._size_bytes += sum(map(len, pieces))
         if self.sample is not None:
             self.sample += pieces
-            if self.size_bytes > MAX_SAMPLE_BYTES:
+            if self._size_bytes > MAX_SAMPLE_BYTES:
                 self.sample = None
 
     # -- ends
 
     def _ended(self, body: Body, now_ns: int) -> None:
         self.reusable = self.head is not None and self.head.keep and not body.surplus
-        self.received = _over  # what it was may refer to this answer, which would then wait for the collector
+        if self._straight:
+            self.connection.stream(None)
+        self._answered(now_ns)
+
+    def _answered(self, now_ns: int) -> None:
+        if self.observer is not None:
+            self.observer.close(now_ns)
         self.exchange.answered(now_ns)
 
     def upstream_lost(self, exc: Exception | None, now_ns: int) -> None:
         """The connection ended: the end of some bodies, the failure of all others."""
         if exc is None and (self.tunnel or isinstance(self._body, UntilClose)):
-            self.last_ns = now_ns
+            self._last_ns = now_ns
             if self._ledger is not None and self._body is not None:
                 self._write(self._ledger.feed([], now_ns, done=True))
-            self.exchange.answered(now_ns)
+            self._answered(now_ns)
         else:
             self.exchange.answer_lost(now_ns)
 
     def upstream_choked(self, choked: bool) -> None:
         """The upstream does not take the request as fast as it comes."""
         self.exchange.upload_choked(choked)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the body so far, without its framing."""
+        return self._size_bytes if self.observer is None else self.observer.settled().size_bytes
+
+    @property
+    def last_ns(self) -> int:
+        """When the last byte came."""
+        return self._last_ns if self.observer is None else max(self._last_ns, self.observer.settled().last_ns)
 
     @property
     def framed(self) -> bool:
@@ -252,10 +266,8 @@ class Answer:
     def detach(self) -> None:
         """The client is gone, but the answer is complete enough: read on without it."""
         self._write = _nowhere
-
-
-def _over(_data: bytes, _now_ns: int) -> None:
-    """What becomes of bytes after an answer's end: its connection is no longer this answer's."""
+        if self._straight and isinstance(self._body, ChunkedAnswer) and self.observer is not None:
+            self._go_straight(self._body, self.observer)
 
 
 def _nowhere(_data: bytes) -> None:

@@ -2,7 +2,8 @@
 
 Theory of operation. Bytes are stamped when they are read and looked at some events later: decoding thirty-two in a
 row finds the code and its data in the processor's caches, where decoding each at once, between two system calls,
-finds neither. Whoever asks what was seen has what is left looked at first.
+finds neither. `later` holds what waits: the stamp of a read, then its pieces. Whoever asks what was seen has what is
+left looked at first.
 
 Columns are arrays of machine integers, not lists of objects: 1,000 streams of 500 events take 16 MB less.
 """
@@ -21,8 +22,8 @@ from unslow.serve.gateway.repeat import Repeat
 
 _KEEPALIVE = ChunkKind.KEEPALIVE
 _DONE = ChunkKind.DONE
-BATCH = 32
-"""Reads that wait to be looked at."""
+BATCH = 64
+"""Stamps and pieces that wait to be looked at: thirty-two reads of one event each."""
 LARGE_BYTES = 4096
 """A read as large as this one is looked at once: what waits shall stay small."""
 
@@ -32,7 +33,8 @@ class Observer:
 
     __slots__ = (
         "_arrivals", "_beyond", "_decoder", "_keep", "_kinds", "_read", "_repeat", "_sizes", "_tokens",
-        "done", "error", "finish_reason", "first_token_ns", "later", "model", "server", "stamps", "usage",
+        "done", "error", "finish_reason", "first_token_ns", "last_ns", "later", "model", "server", "size_bytes",
+        "usage",
     )  # fmt: skip
 
     def __init__(self, dialect: Dialect, decoder: Decoder, keep: int) -> None:
@@ -43,8 +45,8 @@ class Observer:
         self._keep = keep
         self._beyond: _Sums | None = None
         self._repeat = Repeat()
-        self.later: list[bytes] = []
-        self.stamps: list[int] = []
+        self.later: list[bytes | int] = []
+        self.last_ns = self.size_bytes = 0
         self.first_token_ns: int | None = None
         self.done = False
         self.usage: Usage | None = None
@@ -55,24 +57,28 @@ class Observer:
 
     def look(self, pieces: list[bytes], now_ns: int) -> None:
         """Take what was read at `now_ns`; it is looked at later, and by then `now_ns` is still its stamp."""
-        for piece in pieces:
-            self.later.append(piece)
-            self.stamps.append(now_ns)
-            if len(self.later) > BATCH or len(piece) > LARGE_BYTES:
-                self.settled()
+        self.later += (now_ns, *pieces)
+        if len(self.later) > BATCH or any(len(piece) > LARGE_BYTES for piece in pieces):
+            self.settled()
 
     def settled(self) -> Observer:
         """Look at all that was taken; only then do the attributes tell."""
-        later, stamps = self.later, self.stamps
+        later = self.later
         if later:
-            repeat, note = self._repeat, self._note
-            for piece, now_ns in zip(later, stamps, strict=True):
+            repeat, note, now_ns, total = self._repeat, self._note, self.last_ns, 0
+            for piece in later:
+                if isinstance(piece, int):
+                    now_ns = piece
+                    continue
+                size = len(piece)
+                total += size
                 if repeat(piece):
-                    note(repeat.kind, len(piece), None, now_ns)
+                    note(repeat.kind, size, None, now_ns)
                 else:
                     self._decode(piece, now_ns)
+            self.last_ns = now_ns
+            self.size_bytes += total
             later.clear()
-            stamps.clear()
         return self
 
     def _decode(self, piece: bytes, now_ns: int) -> None:
@@ -91,12 +97,13 @@ class Observer:
                 self._repeat.remember(piece, event, deltas[0])
 
     def close(self, now_ns: int) -> None:
-        """The payload ended."""
+        """The payload ended: read what no blank line completed, as far as it means something."""
         self.settled()
         for event in self._decoder.close():
-            if isinstance(event, SseEvent) and not event.truncated:
+            if isinstance(event, SseEvent):
                 for delta in self._read(event):
-                    self._take(delta, event.wire_bytes, now_ns)
+                    if delta.error is None or not event.truncated:
+                        self._take(delta, event.wire_bytes, now_ns)
 
     def _take(self, delta: Delta, size: int, now_ns: int) -> None:
         kind = delta.kind

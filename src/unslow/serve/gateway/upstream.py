@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -72,6 +73,11 @@ class UpstreamConnection(asyncio.Protocol):
         if self.carried is not None:
             self.carried.upstream_choked(False)
 
+    def stream(self, received: Callable[[bytes], None] | None) -> None:
+        """Have what comes from now on handed to `received` at once; None: as before."""
+        taker = self if received is None else cast(UpstreamConnection, _Straight(self, received))
+        self.transport.set_protocol(taker)
+
     def read(self, wanted: bool) -> None:
         """Read from it or leave the bytes in the kernel."""
         if wanted != self.reading and not self.transport.is_closing():
@@ -85,3 +91,14 @@ class UpstreamConnection(asyncio.Protocol):
         """Cut it: the upstream sees that nobody listens and stops working."""
         self.carried = None
         self.transport.abort()
+
+
+class _Straight:
+    """Stands in for a connection while a stream comes through it: a read then costs one frame of Python, not two."""
+
+    __slots__ = ("connection_lost", "data_received", "eof_received", "pause_writing", "resume_writing")
+
+    def __init__(self, connection: UpstreamConnection, received: Callable[[bytes], None]) -> None:
+        self.data_received = received
+        self.connection_lost, self.eof_received = connection.connection_lost, connection.eof_received
+        self.pause_writing, self.resume_writing = connection.pause_writing, connection.resume_writing
