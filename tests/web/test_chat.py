@@ -124,7 +124,7 @@ def test_offers_language_and_new_chat(visit: Any) -> None:
     assert page.evaluate("document.documentElement.lang") == "zh-CN"
     page.click(".offer >> nth=1")
     page.locator("unslow-turn .md", has_text="stay text").wait_for()
-    page.locator("text=时间花在哪里").wait_for()
+    page.get_by_role("heading", name="时间花在哪里").wait_for()
     page.click("button:has-text('新对话')")
     assert page.locator("unslow-turn").count() == 0
     page.reload()
