@@ -123,11 +123,11 @@ class Exchange:
         lines = b"x-unslow-id: %b\r\nx-unslow-upstream: %b\r\n%b" % (
             self.id.encode(),
             self.pool.name_bytes if self.pool is not None else b"",
-            b"server-timing: gw;dur=%.3f, connect;dur=%.3f, up;dur=%.3f\r\n"
+            b"server-timing: gw;dur=%d.%03d, connect;dur=%d.%03d, up;dur=%d.%03d\r\n"
             % (
-                (self.admitted_ns - self.started_ns) / 1e6,
-                (self.connected_ns - self.admitted_ns) / 1e6,
-                (now_ns - (self.sent_ns or now_ns)) / 1e6,
+                *divmod((self.admitted_ns - self.started_ns) // 1000, 1000),
+                *divmod((self.connected_ns - self.admitted_ns) // 1000, 1000),
+                *divmod((now_ns - (self.sent_ns or now_ns)) // 1000, 1000),
             ),
         )
         return lines if self.origin is None else lines + write_fields(cors_fields(self.origin))

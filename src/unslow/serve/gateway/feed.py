@@ -43,10 +43,13 @@ class Feed(asyncio.Protocol):
     def put(self, message: Message | Callable[[], Message]) -> None:
         """Send it when it can be sent; drop and count it where too many wait.
 
-        A callable is called for the message then: making many in a row costs less than making each in its turn.
+        A callable is called for the message then: making many in a row costs less than making each in its turn. While
+        the recorder is away it is called at once, since what it needs (an answer's sample) is larger than its message.
         """
         if self._path is None:
             return
+        if not self._ready and callable(message) and len(self._held) < self._max:
+            message = message()
         if len(self._held) < self._max:
             self._held.append(message)
             if self._ready and not self._armed:

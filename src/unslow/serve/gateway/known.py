@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import re
 
-from unslow.core.wire.http1 import RequestHead, read_request_head
+from unslow.core.wire.http1 import RequestHead, read_length, read_request_head
 from unslow.errors import RemoteProtocolError
 from unslow.serve.gateway.way import Way
 
 MAX_HEADS = 512
 MAX_REMEMBERED_BYTES = 4096
 """Heads that are remembered, and how long each may be: 2 MB a worker."""
-_LENGTH_LINE = re.compile(rb"\r\ncontent-length: ?([0-9]{1,18})(?=\r\n)", re.IGNORECASE)
+_LENGTH_LINES = (b"\r\ncontent-length: ", b"\r\nContent-Length: ")
+"""How clients write it. Other spellings are read as any field is."""
 _TRACEPARENT = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-([0-9a-f]{2})(?:-.*)?")
 
 
@@ -54,10 +55,7 @@ class Heads:
 
         Raises RemoteProtocolError with a status.
         """
-        line = _LENGTH_LINE.search(block)
-        length = None
-        if line is not None:
-            length, block = int(line[1]), block[: line.start()] + block[line.end() :]
+        block, length = _without_length(block)
         known = self._known.get(block) or self._read(block)
         head = known.head
         if length is None:
@@ -73,3 +71,14 @@ class Heads:
                 self._known.clear()
             self._known[block] = known
         return known
+
+
+def _without_length(block: bytes) -> tuple[bytes, int | None]:
+    for line in _LENGTH_LINES:
+        at = block.find(line)
+        if at >= 0:
+            start = at + len(line)
+            end = block.find(b"\r\n", start)
+            length = read_length(block[start:end])
+            return (block, None) if length is None else (block[:at] + block[end:], length)
+    return block, None

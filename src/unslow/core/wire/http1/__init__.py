@@ -11,7 +11,7 @@ from unslow.core.wire.http1.body import (
     chunk,
     upload_body,
 )
-from unslow.core.wire.http1.grammar import HOP_BY_HOP, Field, write_fields
+from unslow.core.wire.http1.grammar import HOP_BY_HOP, Field, read_length, write_fields
 from unslow.core.wire.http1.request import RequestHead, read_request_head, stray_line_end
 from unslow.core.wire.http1.response import ResponseHead, read_response_head, reason
 
@@ -28,6 +28,7 @@ __all__ = [
     "UntilClose",
     "answer_body",
     "chunk",
+    "read_length",
     "read_request_head",
     "read_response_head",
     "reason",
