@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 
 import pytest
-from tests.support.gateway import Plain, ask, everything, relay, request, say
+from tests.support.gateway import Plain, ask, connected, everything, relay, request, say
 from tests.support.records import Records
 from tests.support.upstream import (
     DONE,
@@ -106,11 +106,10 @@ async def test_a_client_that_cannot_see_the_framing_is_reset(plain: Plain) -> No
     plain.upstream.script = sends(SSE_HEAD + chunk(delta("a")), then="close")
     body = b'{"stream": true}'
     head = b"POST /v1/chat/completions HTTP/1.0\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % len(body)
-    reader, writer = await asyncio.open_connection("127.0.0.1", plain.port)
-    writer.write(head + body)
-    with pytest.raises(ConnectionResetError):
-        await reader.read()
-    writer.close()
+    async with connected(plain.port) as (reader, writer):
+        writer.write(head + body)
+        with pytest.raises(ConnectionResetError):
+            await reader.read()
 
 
 async def test_bytes_after_a_body_go_nowhere_and_end_the_connection(plain: Plain) -> None:

@@ -8,11 +8,12 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+from tests.support.upstream import Upstream
 
 from unslow.serve.gateway.settings import GatewaySettings, UpstreamSettings
 
@@ -32,9 +33,26 @@ class Relay:
         """Its resident memory."""
         return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
+    @property
+    def alive(self) -> bool:
+        """Whether the process still runs."""
+        return self.process.returncode is None
+
     def terminate(self) -> None:
         """Ask it to drain and stop."""
         self.process.send_signal(signal.SIGTERM)
+
+
+class Plain(NamedTuple):
+    """A worker with default settings, before one scripted upstream."""
+
+    upstream: Upstream
+    gateway: Relay
+
+    @property
+    def port(self) -> int:
+        """The gateway's."""
+        return self.gateway.port
 
 
 class Reply(NamedTuple):
@@ -54,6 +72,17 @@ class Reply(NamedTuple):
         return str(self.json()["error"]["code"])
 
 
+async def worker(line: bytes) -> asyncio.subprocess.Process:
+    """The bare process, told this line; what it says on stderr can be read."""
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "unslow.serve.gateway", stdin=pipe, stdout=pipe, stderr=pipe
+    )
+    assert process.stdin is not None
+    process.stdin.write(line)
+    return process
+
+
 @contextlib.asynccontextmanager
 async def relay(*upstreams: str | UpstreamSettings, **settings: Any) -> AsyncIterator[Relay]:
     """Start a worker in front of these upstreams; it is stopped, and has to stop well, at the end."""
@@ -62,12 +91,9 @@ async def relay(*upstreams: str | UpstreamSettings, **settings: Any) -> AsyncIte
         for n, one in enumerate(upstreams)
     )
     told = GatewaySettings(upstreams=listed, port=0, **settings)
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "unslow.serve.gateway", stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
-    )
+    process = await worker(msgspec.json.encode(told) + b"\n")
     assert process.stdin is not None
     assert process.stdout is not None
-    process.stdin.write(msgspec.json.encode(told) + b"\n")
     line = await process.stdout.readline()
     assert line.startswith(b"ready "), line
     port = int(json.loads(line[6:])["address"].rpartition(":")[2])
@@ -79,7 +105,9 @@ async def relay(*upstreams: str | UpstreamSettings, **settings: Any) -> AsyncIte
             with contextlib.suppress(ProcessLookupError):
                 process.terminate()
         code = await process.wait()
-    assert code == 0, f"the worker ended with {code}"
+    assert process.stderr is not None
+    said = (await process.stderr.read()).decode()
+    assert (code, said) == (0, ""), f"the worker ended with {code} and said {said}"
 
 
 async def read_reply(reader: asyncio.StreamReader, method: str = "GET") -> Reply:
@@ -105,14 +133,44 @@ async def read_reply(reader: asyncio.StreamReader, method: str = "GET") -> Reply
     return Reply(status, headers, await reader.read())
 
 
-async def say(port: int, data: bytes, method: str = "GET") -> Reply:
-    """Send raw bytes on a connection of their own, read one answer."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+async def becomes(true: Callable[[], bool], within_s: float = 10.0) -> None:
+    """Wait for something that must become true."""
+    async with asyncio.timeout(within_s):
+        while not true():
+            await asyncio.sleep(0.01)
+
+
+@contextlib.asynccontextmanager
+async def connected(port: int) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A client's connection; heads of up to 256 KiB can be read from it."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=256 << 10)
     try:
-        writer.write(data)
-        return await read_reply(reader, method)
+        yield reader, writer
     finally:
         writer.close()
+
+
+async def everything(port: int, *pieces: bytes, pause_s: float = 0.0, within_s: float = 15.0) -> bytes:
+    """Send pieces on a connection of their own: all that comes until the gateway ends it, by whatever end."""
+    got = b""
+    async with connected(port) as (reader, writer):
+        with contextlib.suppress(ConnectionError):
+            for piece in pieces:
+                writer.write(piece)
+                await writer.drain()
+                await asyncio.sleep(pause_s)
+        with contextlib.suppress(ConnectionError):
+            async with asyncio.timeout(within_s):
+                while piece := await reader.read(65536):
+                    got += piece
+    return got
+
+
+async def say(port: int, data: bytes, method: str = "GET") -> Reply:
+    """Send raw bytes on a connection of their own, read one answer."""
+    async with connected(port) as (reader, writer):
+        writer.write(data)
+        return await read_reply(reader, method)
 
 
 def request(method: str, path: str, body: bytes | None = None, **headers: str) -> bytes:

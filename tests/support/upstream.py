@@ -15,7 +15,7 @@ import json
 import ssl
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 
 class Call:
@@ -75,11 +75,31 @@ class Call:
 Script = Callable[[Call], Awaitable[None]]
 
 
+Then = Literal["keep", "close", "reset", "silence"]
+
+
+def sends(*pieces: bytes, then: Then = "close", pause_s: float = 0.02) -> Script:
+    """A script that sends bytes, and then goes on, closes, resets or says no more."""
+
+    async def script(call: Call) -> None:
+        for piece in pieces:
+            await call.send(piece)
+            await asyncio.sleep(pause_s)
+        if then == "close":
+            call.close()
+        elif then == "reset":
+            call.reset()
+        elif then == "silence":
+            await call.until_closed()
+
+    return script
+
+
 class Upstream:
-    """A server that runs a script for each request."""
+    """A server that runs `script` for each request."""
 
     def __init__(self, script: Script, *, tls: ssl.SSLContext | None = None, read_body: bool = True) -> None:
-        self._script, self._tls, self._read_body = script, tls, read_body
+        self.script, self._tls, self._read_body = script, tls, read_body
         self.calls: list[Call] = []
         self.connections = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -129,7 +149,7 @@ class Upstream:
             self.calls.append(call)
             if self._read_body:
                 await call.read_body()
-            await self._script(call)
+            await self.script(call)
             keep = call.keep
 
 

@@ -15,7 +15,15 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, cast
 
 from unslow.core.timeline import Phase
-from unslow.core.wire.http1 import Body, ChunkedAnswer, ResponseHead, UntilClose, answer_body, read_response_head
+from unslow.core.wire.http1 import (
+    Body,
+    ChunkedAnswer,
+    ResponseHead,
+    UntilClose,
+    answer_body,
+    read_response_head,
+    stray_line_end,
+)
 from unslow.errors import RemoteProtocolError
 from unslow.serve.gateway.headers import answer_head
 from unslow.serve.gateway.ledger import LedgerComment
@@ -78,7 +86,7 @@ class Answer:
         self._held = b""
         while self.head is None:
             end = data.find(b"\r\n\r\n")
-            if end < 0:
+            if end < 0 or end > MAX_HEAD_BYTES:
                 self._hold(data)
                 return
             try:
@@ -96,6 +104,8 @@ class Answer:
             self.exchange.answer_broken("sent something that is no HTTP answer")
         elif len(data) > MAX_HEAD_BYTES:
             self.exchange.answer_broken(f"sent a head of more than {MAX_HEAD_BYTES} bytes")
+        elif stray_line_end(data):
+            self.exchange.answer_broken("sent a head with a line that does not end in CRLF")
         else:
             self._held = data
 

@@ -12,6 +12,8 @@ reset it, and the client might never see why.
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from enum import Enum
 from time import perf_counter_ns
 from typing import cast
@@ -30,6 +32,8 @@ from unslow.serve.gateway.wheel import Timed
 
 MAX_HELD_BYTES = 256 << 10
 """Pipelined bytes held while an answer is on its way; past it the connection is not read."""
+_RESET = struct.pack("ii", 1, 0)
+"""SO_LINGER for 0 s: closing resets the connection, where an orderly end would look like the end of the answer."""
 
 
 class State(Enum):
@@ -259,6 +263,7 @@ class ClientConnection(asyncio.Protocol):
             self._close()
         else:
             self.state = State.CLOSED
+            self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             self.transport.abort()
 
     def tunnel(self) -> None:
