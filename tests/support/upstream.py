@@ -116,12 +116,16 @@ class Upstream:
 
     async def start(self, port: int = 0) -> None:
         """Listen; a given port is one that was listened on before."""
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", port, ssl=self._tls)
+        self._server = await asyncio.start_server(self.serve, "127.0.0.1", port, ssl=self._tls)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
         """Stop listening and end every connection."""
         self._server.close()
+        await self.end()
+
+    async def end(self) -> None:
+        """End every connection."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -131,7 +135,8 @@ class Upstream:
     ) -> None:
         await self.stop()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve a connection."""
         self.connections += 1
         task = asyncio.current_task()
         assert task is not None

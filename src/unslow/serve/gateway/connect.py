@@ -75,12 +75,11 @@ class Connector:
             async with asyncio.timeout(self._timeout_s):
                 return await self._connect(make, steps, first_attempt)
         except TimeoutError as error:
-            phase = steps[-1].phase if steps and steps[-1].end_ns == 0 else Phase.CONNECT
             why = f"{self._name} ({self._target.where}) within {self._timeout_s:g} s"
-            raise PhaseTimeout(why, phase=phase, limit_ns=int(self._timeout_s * 1e9)) from error
+            raise PhaseTimeout(why, phase=_open_phase(steps), limit_ns=int(self._timeout_s * 1e9)) from error
         except OSError as error:
             why = f"{self._name} cannot be reached at {self._target.where} ({_reason(error)})"
-            raise ConnectFailed(why, phase=Phase.CONNECT) from error
+            raise ConnectFailed(why, phase=_open_phase(steps)) from error
         finally:
             _close_steps(steps, start_ns)
 
@@ -142,6 +141,11 @@ class Connector:
             sock.close()
             raise
         return sock
+
+
+def _open_phase(steps: list[Step]) -> Phase:
+    """What was going on when it failed."""
+    return steps[-1].phase if steps and steps[-1].end_ns == 0 else Phase.CONNECT
 
 
 def _close_steps(steps: list[Step], start_ns: int) -> None:

@@ -23,7 +23,7 @@ def destination(gateway: Gateway, exchange: Exchange) -> str | None:
     exchange.model = body.model
     named = exchange.head.index.get(b"x-unslow-upstream")
     if named is not None:
-        name = named.decode("latin-1")
+        name = named.decode("utf-8", "replace")
         if name not in gateway.pools:
             raise Refusal("upstream_not_found", repr(name[:100]))
         return name

@@ -8,11 +8,11 @@ from time import perf_counter_ns
 from typing import Any
 
 from unslow.core.policy.admission import Admission
-from unslow.errors import UpstreamError
+from unslow.errors import ConfigError, UpstreamError
 from unslow.serve.gateway.connect import Connector, Step
 from unslow.serve.gateway.settings import GatewaySettings, UpstreamSettings
-from unslow.serve.gateway.target import read_target
-from unslow.serve.gateway.tls import client_context
+from unslow.serve.gateway.target import check_upstream, read_target
+from unslow.serve.gateway.tls import ResumingContext, client_context
 from unslow.serve.gateway.upstream import UpstreamConnection
 from unslow.serve.gateway.way import Way, make_way
 
@@ -26,10 +26,11 @@ class Pool:
         self.settings = settings
         self.name = settings.name
         self.name_bytes = settings.name.encode()
+        check_upstream(settings)
         self.target = read_target(settings.name, settings.url)
         self.where = f"{self.target.where}{self.target.base_path}"
         """The base as the record has it."""
-        self.tls = client_context(settings.ca_file) if self.target.tls else None
+        self.tls = _trust(settings) if self.target.tls else None
         self.connector = Connector(
             settings.name,
             self.target,
@@ -110,6 +111,14 @@ class Pool:
             if len(self._ways) < MAX_WAYS:
                 self._ways[path] = known
         return known
+
+
+def _trust(settings: UpstreamSettings) -> ResumingContext:
+    try:
+        return client_context(settings.ca_file)
+    except OSError as error:
+        why = f"{settings.ca_file} cannot be used: {error.strerror or error}"
+        raise ConfigError(why, key=f"upstreams.{settings.name}.ca_file") from error
 
 
 def close_idle(pools: list[Pool]) -> None:

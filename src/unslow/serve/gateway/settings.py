@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Annotated
 
 import msgspec
 
@@ -29,7 +30,7 @@ class ClientKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     """A key that clients may present: a `name` for logs, and the SHA-256 of the key in hex (never the key)."""
 
     name: str
-    sha256: str
+    sha256: Annotated[str, msgspec.Meta(pattern="^[0-9a-fA-F]{64}$")]
 
 
 def client_key(name: str, key: str) -> ClientKey:
