@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -141,9 +142,16 @@ async def becomes(true: Callable[[], bool], within_s: float = 10.0) -> None:
 
 
 @contextlib.asynccontextmanager
-async def connected(port: int) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    """A client's connection; heads of up to 256 KiB can be read from it."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=256 << 10)
+async def connected(
+    port: int, *, receive_bytes: int | None = None
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A client's connection; heads of up to 256 KiB can be read from it. One that reads slowly has a small buffer."""
+    sock = socket.socket()
+    sock.setblocking(False)
+    if receive_bytes is not None:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+    await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))
+    reader, writer = await asyncio.open_connection(sock=sock, limit=256 << 10 if receive_bytes is None else 1024)
     try:
         yield reader, writer
     finally:

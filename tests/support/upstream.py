@@ -37,10 +37,10 @@ class Call:
         """Read the body, however it is framed."""
         if self.headers.get("transfer-encoding") == "chunked":
             parts = []
-            while size := int(await self.reader.readline(), 16):
+            while size := int(await self.reader.readuntil(b"\n"), 16):
                 parts.append(await self.reader.readexactly(size))
                 await self.reader.readexactly(2)
-            await self.reader.readline()
+            await self.reader.readuntil(b"\n")
             self.body = b"".join(parts)
         elif "content-length" in self.headers:
             self.body = await self.reader.readexactly(int(self.headers["content-length"]))

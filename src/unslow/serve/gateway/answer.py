@@ -267,7 +267,7 @@ class Answer:
 
     def phase(self) -> Phase:
         """Where it is now, in the record's words."""
-        if not self.first_byte_ns:
+        if self.head is None:
             return Phase.WAIT
         if self.observer is None:
             return Phase.DRAIN

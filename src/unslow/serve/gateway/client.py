@@ -279,7 +279,7 @@ class ClientConnection(asyncio.Protocol):
             self._close()
 
     def _close(self) -> None:
-        self.state, self._held = State.CLOSED, b""
+        self.state, self._held, self._since_ns = State.CLOSED, b"", perf_counter_ns()
         self.read(True)
         self.transport.close()
 
@@ -312,7 +312,7 @@ class ClientConnection(asyncio.Protocol):
         elif wait is Wait.HEADER:
             self._refuse(Refusal(wait.value, limit))
         else:
-            self.transport.abort() if self.choked else self._close()
+            self.transport.abort() if self.choked or self.state is State.CLOSED else self._close()
 
     def _waiting(self, now_ns: int) -> tuple[Wait, int]:
         if self.exchange is not None:
@@ -321,6 +321,8 @@ class ClientConnection(asyncio.Protocol):
             return Wait.LINGER, self._since_ns
         if self.choked:
             return Wait.SLOW_CLIENT, self.choked_since_ns
+        if self.state is State.CLOSED:  # with bytes that it has not taken yet
+            return Wait.SLOW_CLIENT, self._since_ns
         if self._started_ns:
             return Wait.HEADER, self._started_ns
         return Wait.IDLE, self._since_ns

@@ -24,5 +24,5 @@ def waiting(exchange: Exchange, now_ns: int) -> tuple[Wait, int]:
     if not exchange.head_is_out:
         return Wait.FIRST_BYTE, exchange.sent_ns
     if answer.observer is not None and answer.observer.settled().first_token_ns is None:
-        return Wait.FIRST_TOKEN, exchange.sent_ns
+        return Wait.FIRST_TOKEN, exchange.sent_ns or exchange.uploaded_ns  # it may answer before it has all
     return Wait.GAP, answer.last_ns
