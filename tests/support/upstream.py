@@ -30,7 +30,7 @@ class Call:
         self.fields = [tuple(one.split(": ", 1)) for one in lines if one]
         self.headers = {name.lower(): value for name, value in self.fields}
         self.body = b""
-        self.closed = False
+        self.closed = self.answered = False
         self.keep = True
 
     async def read_body(self) -> bytes:

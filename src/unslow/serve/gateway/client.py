@@ -12,6 +12,7 @@ reset it, and the client might never see why.
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import struct
 from enum import Enum
@@ -32,6 +33,7 @@ from unslow.serve.gateway.wheel import Timed
 
 MAX_HELD_BYTES = 256 << 10
 """Pipelined bytes held while an answer is on its way; past it the connection is not read."""
+_empty_lines = re.compile(rb"(?:\r\n)+")
 _RESET = struct.pack("ii", 1, 0)
 """SO_LINGER for 0 s: closing resets the connection, where an orderly end would look like the end of the answer."""
 
@@ -160,8 +162,11 @@ class ClientConnection(asyncio.Protocol):
         now_ns = perf_counter_ns()
         self._started_ns = self._started_ns or now_ns
         held = self._held
-        while held.startswith(b"\r\n"):  # RFC 9112, section 2.2
-            held = held[2:]
+        if held[:2] == b"\r\n":  # RFC 9112, section 2.2
+            held = _empty_lines.sub(b"", held, 1)
+            if not held:
+                self._held, self._started_ns = b"", 0
+                return False
         end = held.find(b"\r\n\r\n")
         limit = self.gateway.settings.max_header_bytes
         if end > limit or (end < 0 and len(held) > limit):

@@ -187,9 +187,9 @@ class ChunkedUpload:
             self.done = True
             return at + 2
         end = data.find(b"\r\n\r\n", at)
+        if (len(data) if end < 0 else end) - at > _MAX_TRAILER_BYTES:
+            raise RemoteProtocolError("trailers over the limit", status_hint=431)
         if end < 0:
-            if len(data) - at > _MAX_TRAILER_BYTES:
-                raise RemoteProtocolError("trailers over the limit", status_hint=431)
             return -1
         if read_fields(data[at : end + 2]) is None:
             raise RemoteProtocolError("a trailer breaks the grammar of HTTP/1.1")
@@ -206,8 +206,8 @@ _STEPS = {
 
 
 def _line_end(data: bytes, at: int, limit_bytes: int) -> int:
-    end = data.find(b"\r\n", at)
-    if end < 0 and (len(data) - at > limit_bytes or b"\n" in data[at:]):
+    end = data.find(b"\r\n", at, at + limit_bytes)
+    if end < 0 and (len(data) - at >= limit_bytes or b"\n" in data[at:]):
         raise RemoteProtocolError("a chunk's size line does not end")
     return end
 

@@ -73,6 +73,7 @@ def read_request_head(data: bytes, *, max_headers: int = 128) -> RequestHead:
 
 _SINGLE = frozenset(
     (
+        b"api-key",
         b"authorization",
         b"content-length",
         b"content-type",
@@ -83,6 +84,8 @@ _SINGLE = frozenset(
         b"transfer-encoding",
         b"upgrade",
         b"x-api-key",
+        b"x-goog-api-key",
+        b"x-unslow-upstream",
     )
 )
 
