@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import re
 import shutil
 import subprocess
@@ -51,6 +52,26 @@ def test_the_lock_names_no_registry(web: Path) -> None:
     lock = (web / "package-lock.json").read_text()
     assert '"resolved"' not in lock
     assert "registry" not in lock
+
+
+def test_the_lock_is_whole(web: Path) -> None:
+    """`npm ci` refuses a lock that lacks anything that a package in it names, optional ones too."""
+    packages = json.loads((web / "package-lock.json").read_text())["packages"]
+    lacking = [
+        f"{where or 'package.json'} names {name}"
+        for where, package in packages.items()
+        for kind in ("dependencies", "devDependencies", "optionalDependencies")
+        for name in package.get(kind, {})
+        if not _found(packages, where, name)
+    ]
+    assert lacking == []
+
+
+def _found(packages: dict[str, object], where: str, name: str) -> bool:
+    """Whether a package's dependency stands beside it or in a folder around it, as Node looks it up."""
+    parts = where.split("/node_modules/") if where else []
+    around = ["/node_modules/".join(parts[:n]) for n in range(len(parts) + 1)]
+    return any(f"{folder}/node_modules/{name}".lstrip("/") in packages for folder in around)
 
 
 @pytest.mark.slow
