@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from unslow.serve.gateway.exchange import Exchange
 
 _NOT_RELAYED = frozenset((b"CONNECT", b"TRACE"))
-_AMBIGUOUS = re.compile(r"(?:^|/)(?:\.|%2e){1,2}(?:/|$)|%2f|%5c|\\|//", re.IGNORECASE)
+_AMBIGUOUS = re.compile(r"(?:^|/)(?:\.|%2e){1,2}(?:/|;|%3b|$)|%2f|%5c|\\|//", re.IGNORECASE)
 _JSON: Field = (b"content-type", b"application/json")
 
 

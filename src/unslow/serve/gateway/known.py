@@ -19,7 +19,7 @@ MAX_REMEMBERED_BYTES = 4096
 """Heads that are remembered, and how long each may be: 2 MB a worker."""
 _LENGTH_LINES = (b"\r\ncontent-length: ", b"\r\nContent-Length: ")
 """How clients write it. Other spellings are read as any field is."""
-_TRACEPARENT = re.compile(rb"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-([0-9a-f]{2})(?:-.*)?")
+_TRACEPARENT = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-([0-9a-f]{2})(?:-.*)?")
 
 
 class Known:
@@ -37,6 +37,8 @@ class Known:
         found = None if given is None else _TRACEPARENT.fullmatch(given)
         self.trace_id = None if found is None else found[1].decode()
         self.sampled = None if found is None else bool(int(found[2], 16) & 1)
+        if given is not None and found is None:  # ours takes its place
+            head.fields = [field for field in head.fields if field[0] != b"traceparent"]
         self.may_pass = False
         self.key_name: str | None = None
         self.sent: dict[Way, bytes] = {}

@@ -24,7 +24,8 @@ _BARE_CR = re.compile(rb"\r(?!\n|\Z)")
 class RequestHead(msgspec.Struct, gc=False):
     """What a request's head says. `length` is None without a Content-Length; `named` is what Connection names.
 
-    `index` has the value of each field; of the ones that mean something here, none occurs twice.
+    `index` has the value of each field; of the ones that mean something here, none occurs twice. `upgrade` is set for
+    WebSocket only: behind an upgrade to h2c a client could ask an upstream for anything.
     """
 
     method: bytes
@@ -117,8 +118,8 @@ def _read_framing(head: RequestHead, index: dict[bytes, bytes]) -> None:
     if b"connection" in index:
         lists = [tokens(value) for name, value in head.fields if name == b"connection"]
         head.named = tuple(name for names in lists for name in names)
-        if b"upgrade" in head.named and b"upgrade" in index:
-            head.upgrade = index[b"upgrade"].lower()
+        if b"upgrade" in head.named and index.get(b"upgrade", b"").lower() == b"websocket" and head.minor:
+            head.upgrade = b"websocket"
     if b"expect" in index:
         _read_expect(head, index[b"expect"])
     head.close = not head.minor or b"close" in head.named
