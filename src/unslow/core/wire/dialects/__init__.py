@@ -31,6 +31,7 @@ _ENDINGS = (
     ("/completion", "openai-completions"),
     ("/responses", "openai-responses"),
     ("/messages", "anthropic"),
+    ("/messages/count_tokens", "anthropic"),
     (":generateContent", "gemini"),
     (":streamGenerateContent", "gemini"),
     ("/interactions", "gemini"),
