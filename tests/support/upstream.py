@@ -102,8 +102,14 @@ class Upstream:
         self.script, self._tls, self._read_body = script, tls, read_body
         self.calls: list[Call] = []
         self.connections = 0
+        """So many were accepted so far."""
         self._tasks: set[asyncio.Task[None]] = set()
         self.port = 0
+
+    @property
+    def open(self) -> int:
+        """Connections that are open now."""
+        return len(self._tasks)
 
     @property
     def url(self) -> str:

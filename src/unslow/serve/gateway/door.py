@@ -44,12 +44,19 @@ def open_door(gateway: Gateway, exchange: Exchange) -> bool:
         raise Refusal("method_not_allowed", head.method.decode("latin-1"))
     if b"via" in head.index and any(name == b"via" and gateway.via in value for name, value in head.fields):
         raise Refusal("loop_detected")
-    if exchange.path == "/v1/models" and head.method == b"GET" and len(gateway.pools) > 1:
+    if _asks_for_all_models(gateway, exchange):
         exchange.run(gateway.loop.create_task(merge_models(gateway, exchange)))
         return False
     if exchange.origin is None:
         known.may_pass, known.key_name = True, exchange.key_name
     return True
+
+
+def _asks_for_all_models(gateway: Gateway, exchange: Exchange) -> bool:
+    head = exchange.head
+    if exchange.path != "/v1/models" or head.method != b"GET":
+        return False
+    return len(gateway.pools) > 1 and b"x-unslow-upstream" not in head.index
 
 
 def _answers_origin(gateway: Gateway, exchange: Exchange) -> bool:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from unslow.core.wire.http1 import Body, ResponseHead, UntilClose, answer_body, read_response_head
+from unslow.core.wire.http1 import Body, ResponseHead, UntilClose, answer_body, read_response_head, stray_line_end
 from unslow.errors import RemoteProtocolError, UpstreamError
 from unslow.serve.gateway.context import Gateway
 from unslow.serve.gateway.errors import Refusal
@@ -26,12 +27,17 @@ class _Listing(msgspec.Struct):
     data: list[dict[str, Any]] = []
 
 
+class _Stale(UpstreamError):
+    """The connection ended before a byte came: if it was a kept one, another may do."""
+
+
 class Fetch:
     """One small answer, collected whole."""
 
     def __init__(self, pool: Pool, connection: UpstreamConnection, result: asyncio.Future[bytes]) -> None:
         self._pool, self._connection, self._result = pool, connection, result
         self._held = b""
+        self._size_bytes = 0
         self._head: ResponseHead | None = None
         self._body: Body | None = None
         self._pieces: list[bytes] = []
@@ -41,54 +47,71 @@ class Fetch:
         try:
             self._read(data, now_ns)
         except RemoteProtocolError as error:
-            self._fail(str(error))
+            self._fail(UpstreamError(str(error), phase="drain"))
+            self._connection.drop()
 
     def _read(self, data: bytes, now_ns: int) -> None:
-        self._held += data
-        if len(self._held) > MAX_LIST_BYTES:
+        self._size_bytes += len(data)
+        if self._size_bytes > MAX_LIST_BYTES:
             raise RemoteProtocolError("its list of models is too long")
-        if self._body is None:
-            end = self._held.find(b"\r\n\r\n")
-            if end < 0:
-                return
-            self._head = read_response_head(self._held[: end + 2])
-            self._body = answer_body(self._head, b"GET")
-            self._held = self._held[end + 4 :]
-        data, self._held = self._held, b""
-        self._pieces += self._body.feed(data) if data else []
-        if self._body.done and self._head is not None:
+        rest = self._start(self._held + data) if self._body is None else data
+        if self._body is None or self._head is None:
+            return
+        self._pieces += self._body.feed(rest) if rest else []
+        if self._body.done:
             if self._head.keep and not self._body.surplus:
                 self._pool.put(self._connection, now_ns)
             else:
                 self._connection.drop()
             self._succeed()
 
+    def _start(self, data: bytes) -> bytes:
+        """Read the head, past interim ones, and give what follows it."""
+        while (end := data.find(b"\r\n\r\n")) >= 0:
+            head = read_response_head(data[: end + 2])
+            data = data[end + 4 :]
+            if head.status >= 200:
+                self._head, self._body, self._held = head, answer_body(head, b"GET"), b""
+                return data
+        if data[:7] != b"HTTP/1."[: len(data)] or stray_line_end(data):
+            raise RemoteProtocolError("sent something that is no HTTP answer")
+        self._held = data
+        return b""
+
     def upstream_lost(self, exc: Exception | None, now_ns: int) -> None:
         """The connection ended."""
         if exc is None and isinstance(self._body, UntilClose):
             self._succeed()
         else:
-            self._fail("closed the connection")
+            kind = UpstreamError if self._size_bytes else _Stale
+            self._fail(kind("closed the connection", phase="wait"))
 
     def upstream_choked(self, choked: bool) -> None:
         """A request without a body does not choke anybody."""
 
     def _succeed(self) -> None:
-        if self._result.done():
-            return
-        if self._head is not None and self._head.status == 200:
+        if self._head is None or self._head.status != 200:
+            self._fail(UpstreamError(f"answered {self._head.status if self._head else 0}", phase="wait"))
+        elif not self._result.done():
             self._result.set_result(b"".join(self._pieces))
-        else:
-            self._fail(f"answered {self._head.status if self._head else 0}")
 
-    def _fail(self, why: str) -> None:
+    def _fail(self, error: UpstreamError) -> None:
         if not self._result.done():
-            self._result.set_exception(UpstreamError(why, phase="wait"))
+            self._result.set_exception(error)
 
 
 async def fetch_models(gateway: Gateway, exchange: Exchange, pool: Pool) -> list[dict[str, Any]]:
     """The models of one upstream. Raises UpstreamError."""
-    connection = pool.take(perf_counter_ns()) or await pool.connect([])
+    kept = pool.take(perf_counter_ns())
+    if kept is not None:
+        with contextlib.suppress(_Stale):
+            return await _fetch(gateway, exchange, pool, kept)
+    return await _fetch(gateway, exchange, pool, await pool.connect([]))
+
+
+async def _fetch(
+    gateway: Gateway, exchange: Exchange, pool: Pool, connection: UpstreamConnection
+) -> list[dict[str, Any]]:
     result: asyncio.Future[bytes] = gateway.loop.create_future()
     connection.served += 1
     connection.carried = Fetch(pool, connection, result)
