@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from types import TracebackType
@@ -98,8 +99,15 @@ def sends(*pieces: bytes, then: Then = "close", pause_s: float = 0.02) -> Script
 class Upstream:
     """A server that runs `script` for each request."""
 
-    def __init__(self, script: Script, *, tls: ssl.SSLContext | None = None, read_body: bool = True) -> None:
-        self.script, self._tls, self._read_body = script, tls, read_body
+    def __init__(
+        self,
+        script: Script,
+        *,
+        tls: ssl.SSLContext | None = None,
+        read_body: bool = True,
+        receive_bytes: int | None = None,
+    ) -> None:
+        self.script, self._tls, self._read_body, self._receive_bytes = script, tls, read_body, receive_bytes
         self.calls: list[Call] = []
         self.connections = 0
         """So many were accepted so far."""
@@ -122,7 +130,14 @@ class Upstream:
 
     async def start(self, port: int = 0) -> None:
         """Listen; a given port is one that was listened on before."""
-        self._server = await asyncio.start_server(self.serve, "127.0.0.1", port, ssl=self._tls)
+        sock = socket.socket()
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        limit = 1 << 16
+        if self._receive_bytes is not None:  # what is accepted inherits it
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._receive_bytes)
+            limit = self._receive_bytes
+        sock.bind(("127.0.0.1", port))
+        self._server = await asyncio.start_server(self.serve, sock=sock, ssl=self._tls, limit=limit)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:

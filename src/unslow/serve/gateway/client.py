@@ -34,6 +34,8 @@ from unslow.serve.gateway.wheel import Timed
 MAX_HELD_BYTES = 256 << 10
 """Pipelined bytes held while an answer is on its way; past it the connection is not read."""
 _empty_lines = re.compile(rb"(?:\r\n)+")
+_TCP_CLOSE, _TCP_CLOSE_WAIT = 7, 8
+"""States of Linux' TCP_INFO: a reset, or an orderly end."""
 _RESET = struct.pack("ii", 1, 0)
 """SO_LINGER for 0 s: closing resets the connection, where an orderly end would look like the end of the answer."""
 
@@ -304,6 +306,9 @@ class ClientConnection(asyncio.Protocol):
 
     def expire(self, now_ns: int) -> None:
         """Called by the wheel about twice a second."""
+        if not self.reading and self.exchange is not None and _has_left(self.transport):
+            self.transport.abort()
+            return
         wait, since_ns = self._waiting(now_ns)
         if not self.gateway.limits.overdue(wait, since_ns, now_ns):
             return
@@ -331,3 +336,11 @@ class ClientConnection(asyncio.Protocol):
         if self._started_ns:
             return Wait.HEADER, self._started_ns
         return Wait.IDLE, self._since_ns
+
+
+def _has_left(transport: asyncio.Transport) -> bool:
+    """Whether the other side ended a connection that is not read, and whose end is therefore not seen."""
+    if not hasattr(socket, "TCP_INFO"):  # not Linux
+        return False
+    state: int = transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
+    return state in (_TCP_CLOSE, _TCP_CLOSE_WAIT)

@@ -147,7 +147,7 @@ class Exchange:
             name = destination(self.gateway, self)
             if name is not None:
                 self._enter(self.gateway.pools[name], now_ns)
-        if body.full and self.connection is None:
+        if body.full and not done and self.connection is None:
             self.client.read(False)
 
     def _enter(self, pool: Pool, now_ns: int) -> None:
@@ -287,7 +287,7 @@ class Exchange:
         )
         self.attempt += 1
         self.answer = None
-        self.sent_ns = 0
+        self.sent_ns = self.choked_since_ns = 0
         self._connect()
 
     def refuse(self, refusal: Refusal, phase: Phase | None = None) -> None:
