@@ -130,6 +130,9 @@ class ClientConnection(asyncio.Protocol):
         if self.exchange is not None and self.exchange.connection is not None:
             self.exchange.connection.read(True)
         self._deliver(perf_counter_ns())
+        if self.state is State.HEAD and self._held:
+            self.read(True)
+            self._requests()
 
     def read(self, wanted: bool) -> None:
         """Read from the client or leave the bytes in its kernel."""
@@ -146,9 +149,12 @@ class ClientConnection(asyncio.Protocol):
         """Serve what is held, one request after another; answers of our own end before this returns to the next."""
         if self._busy:
             return
+        if self.choked:  # it takes none of the answers that it has
+            self.read(len(self._held) <= MAX_HELD_BYTES)
+            return
         self._busy = True
         try:
-            while self.state is State.HEAD and self._held:
+            while self.state is State.HEAD and self._held and not self.choked:
                 try:
                     if not self._request():
                         return
@@ -282,7 +288,7 @@ class ClientConnection(asyncio.Protocol):
 
     def drain(self) -> None:
         """The worker is going: close if idle; an exchange in flight closes when it ends."""
-        if self.state is State.HEAD and not self._started_ns:
+        if self.state is State.HEAD and (self.choked or not self._started_ns):
             self._close()
 
     def _close(self) -> None:
@@ -306,7 +312,7 @@ class ClientConnection(asyncio.Protocol):
 
     def expire(self, now_ns: int) -> None:
         """Called by the wheel about twice a second."""
-        if not self.reading and self.exchange is not None and _has_left(self.transport):
+        if not self.reading and _has_left(self.transport):
             self.transport.abort()
             return
         wait, since_ns = self._waiting(now_ns)
@@ -316,6 +322,8 @@ class ClientConnection(asyncio.Protocol):
         limit = f"{self.gateway.limits.by_wait[wait] / 1e9:g} s"
         if exchange is not None:
             if wait is Wait.SLOW_CLIENT:
+                self.exchange = None
+                exchange.client_lost(now_ns, wait.value)
                 self.transport.abort()
             else:
                 exchange.refuse(Refusal(wait.value, limit, retry_after_s=1 if wait is Wait.QUEUE else None))

@@ -315,7 +315,7 @@ class Exchange:
         """A task of ours makes the answer; it ends with the exchange."""
         self.stage, self._task = Stage.OWN, task
 
-    def client_lost(self, now_ns: int) -> None:
+    def client_lost(self, now_ns: int, why: str = "client_gone") -> None:
         """The client is gone. After a stream's end mark that is no loss; before it the upstream is told at once."""
         if self.stage is Stage.ENDED:
             return
@@ -326,7 +326,7 @@ class Exchange:
             self.gateway.loop.call_later(DETACHED_S, self._drop_connection)
         else:
             if self.stage is not Stage.TUNNEL:
-                self.outcome = Outcome(End.ABORTED, self.phase(), "client_gone")
+                self.outcome = Outcome(End.ABORTED, self.phase(), why)
             self._drop_connection()
         self._end(now_ns)
         self.delivered(now_ns)
