@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 DETACHED_S = 2.0
 """How long the rest of an answer may take after its client left at the stream's end mark."""
+LAST_WORDS_S = 10.0
+"""How long an upstream may take to read what the client of a tunnel said before it left."""
 _WELL = Outcome()
 
 
@@ -324,9 +326,12 @@ class Exchange:
             answer.detach()
             connection.read(True)
             self.gateway.loop.call_later(DETACHED_S, self._drop_connection)
+        elif self.stage is Stage.TUNNEL and connection is not None:
+            self.connection = connection.carried = None
+            connection.transport.close()  # after the client's last words
+            self.gateway.loop.call_later(LAST_WORDS_S, connection.transport.abort)
         else:
-            if self.stage is not Stage.TUNNEL:
-                self.outcome = Outcome(End.ABORTED, self.phase(), why)
+            self.outcome = Outcome(End.ABORTED, self.phase(), why)
             self._drop_connection()
         self._end(now_ns)
         self.delivered(now_ns)
