@@ -150,7 +150,11 @@ async def connected(
     sock.setblocking(False)
     if receive_bytes is not None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
-    await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))
+    try:
+        await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))
+    except OSError:
+        sock.close()
+        raise
     reader, writer = await asyncio.open_connection(sock=sock, limit=256 << 10 if receive_bytes is None else 1024)
     try:
         yield reader, writer

@@ -19,6 +19,7 @@ from unslow.core.policy.access import is_loopback
 from unslow.errors import ConfigError, UnslowError
 from unslow.serve.gateway.client import ClientConnection
 from unslow.serve.gateway.context import Gateway
+from unslow.serve.gateway.errors import Refusal
 from unslow.serve.gateway.pool import close_idle, probe_all
 from unslow.serve.gateway.settings import GatewaySettings
 from unslow.serve.recorder.protocol import Snapshot
@@ -26,6 +27,8 @@ from unslow.serve.recorder.protocol import Snapshot
 EXIT_FAILED, EXIT_BIND = 1, 2
 ORPHAN_DRAIN_S = 5.0
 """How long requests may still take once the parent is gone."""
+LAST_WRITES_S = 0.02
+"""For what was refused at the deadline to reach the kernel."""
 PROBE_EVERY_TURNS = 4
 """Unreachable upstreams are tried again about every two seconds."""
 
@@ -143,8 +146,12 @@ class Worker:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(gateway.empty.wait(), self._drain_s)
         for client in list(gateway.clients):
+            if client.exchange is not None:
+                client.exchange.refuse(Refusal("draining", retry_after_s=1))
+        await asyncio.sleep(LAST_WRITES_S)
+        for client in list(gateway.clients):
             client.transport.abort()
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)  # their ends are records too
         if self._probe is not None:
             self._probe.cancel()
         close_idle(list(gateway.pools.values()))
