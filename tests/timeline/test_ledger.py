@@ -172,11 +172,15 @@ def test_reported_work_divides_a_measured_wait_and_nothing_else() -> None:
     assert shown(of(wait, decode, queue, prefill)) == [("wait", 10), ("queue", 20), ("prefill", 30), ("decode", 40)]
 
 
-def test_the_finer_of_one_source_wins_then_the_inner_hop() -> None:
+def test_the_inner_hop_of_one_source_wins_then_the_shorter_span() -> None:
     outer, inner = Span(Phase.DECODE, CLIENT, 0, 100), Span(Phase.DECODE, GATEWAY, 10, 90)
     assert [(r.hop, r.duration_ns) for r in ledger(of(outer, inner))] == [(CLIENT, 20), (GATEWAY, 80)]
     equal = Span(Phase.DECODE, GATEWAY, 0, 100)
     assert [(r.hop, r.duration_ns) for r in ledger(of(outer, equal))] == [(GATEWAY, 100)]
+    late = Span(Phase.DECODE, CLIENT, 20, 70)  # shorter, and all of it the gateway's too
+    assert [(r.hop, r.duration_ns) for r in ledger(of(late, inner, end=90))] == [(GATEWAY, 80), (None, 10)]
+    short = Span(Phase.TLS, CLIENT, 40, 60, attempt=1)
+    assert shown(of(outer, short)) == [("tls", 20), ("decode", 80)]
 
 
 def test_what_is_equal_is_settled_the_same_way_in_any_order() -> None:

@@ -7,8 +7,9 @@ Theory of operation. Cut [0, end_ns) at every span boundary; each piece goes to 
    connection goes on; and a gateway's failed first try is what its client waited for.
 2. `wait` yields to anything that is not `wait`: it only says that its party saw nothing.
 3. measured before reported before inferred.
-4. the finer (shorter) before the coarser; then the inner hop before the outer one. What is still equal is settled by
-   attempt, phase and start, so the order in which spans were noted never matters.
+4. the finer before the coarser: the inner hop before the outer one, so that what an outer party keeps is the way to
+   the inner one; of one hop, the shorter before the longer. What is still equal is settled by attempt, phase and
+   start, so the order in which spans were noted never matters.
 
 What no span covers is a row of its own, `unexplained` (phase None). Time: O(n log n) in the number of spans.
 """
@@ -135,7 +136,7 @@ def _rank(span: Span) -> _Rank:
     """Smaller wins: rules 1 and 2, then 3, then 4, then what settles ties."""
     opaque = span.phase is Phase.WAIT
     standing = (3 if opaque else 0) if span.won else (2 if opaque else 1)
-    finer = (span.end_ns - span.start_ns, -_HOP_ORDER[span.hop])
+    finer = (-_HOP_ORDER[span.hop], span.end_ns - span.start_ns)
     return (standing, _SOURCE_ORDER[span.source], *finer, span.attempt, _PHASE_ORDER[span.phase], span.start_ns)
 
 
