@@ -38,9 +38,10 @@ def plain(_plain: Plain) -> Plain:
 
 @pytest.fixture
 async def records(tmp_path: Path) -> AsyncIterator[Records]:
-    """A recorder's socket."""
+    """A recorder's socket. Whatever a test does, each record that comes has to be a valid one."""
     async with Records(str(tmp_path / "r")) as listening:
         yield listening
+    listening.check()
 
 
 @pytest.fixture(scope="session")

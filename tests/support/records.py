@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from types import TracebackType
 
+from unslow.core.timeline import ledger, problems
 from unslow.serve.recorder.protocol import Finished, FrameDecoder, Message, Snapshot
 
 
@@ -51,6 +52,13 @@ class Records:
             self.finished.append(message)
         else:
             self.snapshots.append(message)
+
+    def check(self) -> None:
+        """Every record is a valid one, and its ledger sums to its wall time."""
+        for one in self.finished:
+            timeline = one.timeline
+            assert problems(timeline) == [], timeline
+            assert sum(row.duration_ns for row in ledger(timeline)) == timeline.end_ns, timeline
 
     async def wait(self, count: int = 1, within_s: float = 15) -> list[Finished]:
         """So many finished exchanges."""

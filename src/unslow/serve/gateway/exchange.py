@@ -338,8 +338,9 @@ class Exchange:
 
     def delivered(self, now_ns: int) -> None:
         """All of the answer is with the kernel, or lost: the record is complete. A preflight gets none."""
-        if self.gateway.feed.on and not self.is_preflight:
-            self.gateway.feed.put(functools.partial(finished, self, now_ns))
+        taken = not self.is_preflight and self.gateway.feed.put(functools.partial(finished, self, now_ns))
+        if not taken and self.connection is None:
+            self.answer = None  # or they keep each other alive
 
     def _end(self, now_ns: int) -> None:
         """Give back what it holds."""

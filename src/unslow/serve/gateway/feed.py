@@ -40,22 +40,21 @@ class Feed(asyncio.Protocol):
         """Whether records are wanted at all."""
         return self._path is not None
 
-    def put(self, message: Message | Callable[[], Message]) -> None:
-        """Send it when it can be sent; drop and count it where too many wait.
+    def put(self, message: Message | Callable[[], Message]) -> bool:
+        """Send it when it can be sent; drop and count it where too many wait. Whether it was taken.
 
         A callable is called for the message then: making many in a row costs less than making each in its turn. While
         the recorder is away it is called at once, since what it needs (an answer's sample) is larger than its message.
         """
         if self._path is None:
-            return
-        if not self._ready and callable(message) and len(self._held) < self._max:
-            message = message()
-        if len(self._held) < self._max:
-            self._held.append(message)
-            if self._ready and not self._armed:
-                self._arm(FLUSH_S)
-        elif not isinstance(message, Snapshot):
-            self.dropped += 1
+            return False
+        if len(self._held) >= self._max:
+            self.dropped += not isinstance(message, Snapshot)
+            return False
+        self._held.append(message() if not self._ready and callable(message) else message)
+        if self._ready and not self._armed:
+            self._arm(FLUSH_S)
+        return True
 
     def start(self) -> None:
         """Connect, and send from now on."""

@@ -118,7 +118,7 @@ class _Watch:
     def __init__(self, body: ChunkedAnswer) -> None:
         self.primed, self._ended = False, False
         self.on_body = body.pieces.append
-        self._body = body
+        self._body: ChunkedAnswer | None = body
 
     def on_message_begin(self) -> None:
         """Another message begins: bytes that nobody asked for."""
@@ -126,8 +126,10 @@ class _Watch:
             raise RemoteProtocolError("bytes after the end of its answer", status_hint=502)
 
     def on_message_complete(self) -> None:
-        """Mark the end."""
-        self._body.done = True
+        """Mark the end, and let go: a body and its parser that hold each other live until the collector comes."""
+        body, self._body = self._body, None
+        if body is not None:
+            body.done = True
 
 
 class ChunkedUpload:
