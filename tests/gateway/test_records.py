@@ -72,8 +72,9 @@ async def test_a_stream_is_recorded(records: Records) -> None:
         for text in ("a", "b", "c"):
             await asyncio.sleep(0.02)
             await call.send(chunk(delta(text)))
+        await call.send(chunk(b": ping\n\n") + chunk(last_delta(7, 3)))
         await asyncio.sleep(0.02)
-        await call.send(chunk(b": ping\n\n") + chunk(last_delta(7, 3)) + chunk(DONE) + LAST_CHUNK)
+        await call.send(chunk(DONE) + LAST_CHUNK)
 
     async with Upstream(script) as upstream, relay(upstream.url, recorder_socket=records.path) as gateway:
         reply = await say(gateway.port, ask(stream=True))
