@@ -16,8 +16,8 @@ from typing import cast
 from unslow.serve.recorder.protocol import Message, Snapshot, encode
 
 FLUSH_S = 0.1
-BATCH, BETWEEN_S = 32, 0.005
-"""So many records at once, then a pause: a request that comes meanwhile waits for a millisecond at most."""
+BATCH, BETWEEN_S = 8, 0.005
+"""So many records at once, or a sixteenth of what waits, then a pause: what comes meanwhile hardly waits."""
 BUFFER_BYTES = 1 << 20
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 
@@ -96,7 +96,7 @@ class Feed(asyncio.Protocol):
         if self._transport is None or not self._ready or not self._held:
             return
         held = self._held
-        batch = [held.popleft() for _ in range(min(BATCH, len(held)))]
+        batch = [held.popleft() for _ in range(min(max(BATCH, len(held) >> 4), len(held)))]
         self._transport.write(b"".join([encode(one() if callable(one) else one) for one in batch]))
         if held and not self._armed and not self._closed:
             self._arm(BETWEEN_S)
