@@ -12,8 +12,9 @@ from collections.abc import Callable
 from unslow.core.wire.http1 import chunk
 from unslow.serve.gateway.observer import Observer
 
-_BLANK = re.compile(rb"\r\n\r\n|\n\n|\r\r")
-_MAX_HELD_BYTES = 1 << 20
+_BLANK = re.compile(rb"\r?\n\r?\n|\r\r")
+_MAX_HELD_BYTES = 64 << 10
+"""Of an unfinished event; a longer one is no end mark, and goes on as it comes."""
 
 
 class LedgerComment:
@@ -28,7 +29,7 @@ class LedgerComment:
         """What goes to the client for this payload."""
         data = self._held + b"".join(pieces)
         out, at = [], 0
-        for blank in _BLANK.finditer(data):
+        for blank in _BLANK.finditer(data, max(0, len(self._held) - 3)):
             out.append(self._event(data[at : blank.end()], now_ns))
             at = blank.end()
         self._held = data[at:]
