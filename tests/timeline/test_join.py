@@ -9,9 +9,13 @@ from hypothesis import strategies as st
 from tests.support.timelines import timelines
 
 from unslow.core.timeline import (
+    ChunkKind,
+    Chunks,
     Clock,
+    End,
     Facts,
     Hop,
+    Outcome,
     Phase,
     ServerTimings,
     Source,
@@ -90,6 +94,26 @@ def test_a_record_longer_than_its_window_is_wrong_by_at_least_the_excess() -> No
     assert (clock.offset_ns, clock.error_ns) == (100, 50)
 
 
+def test_what_came_outside_no_sooner_than_inside_narrows_the_place() -> None:
+    outer = msgspec.structs.replace(client(Clock("A")), chunks=_tokens(500, 980))
+    inner = msgspec.structs.replace(gateway(Clock("B")), chunks=_tokens(390, 600))
+    # the first token was inside at 390 and outside at 500: the gateway began between 100 and 110
+    assert clock_of(outer, inner) == Clock("B", 105, 5)
+    blurred = msgspec.structs.replace(outer, chunks=msgspec.structs.replace(outer.chunks, error_ns=(4, 4)))
+    assert clock_of(blurred, inner) == Clock("B", 107, 7)
+
+
+def test_who_hung_up_may_have_ended_first_and_missed_the_last_tokens() -> None:
+    outer = msgspec.structs.replace(client(Clock("A")), chunks=_tokens(500, 520), outcome=Outcome(End.ABORTED))
+    inner = msgspec.structs.replace(gateway(Clock("B"), end=990), chunks=_tokens(380, 700))
+    assert clock_of(outer, inner) == Clock("B", 110, 10)
+
+
+def _tokens(*arrival_ns: int) -> Chunks:
+    n = len(arrival_ns)
+    return Chunks(arrival_ns, (1,) * n, (ChunkKind.CONTENT,) * n, (None,) * n)
+
+
 def test_an_inner_party_follows_the_one_whose_clock_it_shares() -> None:
     joined = join([client(), gateway(Clock("B", -1_000)), engine(Clock("B", -1_200))])
     connect, queue = at(joined, Phase.CONNECT, GATEWAY), at(joined, Phase.QUEUE, ENGINE)
@@ -166,12 +190,24 @@ def test_any_join_is_valid_keeps_its_outer_axis_and_sums_to_its_wall_time(partie
 
 
 @settings(deadline=None, max_examples=150)
-@given(st.integers(0, 500), st.integers(0, 2_000), st.integers(0, 2_000), st.integers(0, 2_000))
-def test_the_truth_lies_within_the_error(sent: int, there: int, work: int, back: int) -> None:
+@given(
+    *(st.integers(0, 500), st.integers(0, 2_000), st.integers(0, 2_000), st.integers(0, 2_000)),
+    st.lists(st.integers(0, 2_000), max_size=5),
+    st.booleans(),
+)
+def test_the_truth_lies_within_the_error(
+    sent: int, there: int, work: int, back: int, tokens: list[int], whole: bool
+) -> None:
+    inside = sorted(t for t in tokens if t <= work)
+    outside = [t + sent + there + back * n // len(inside) for n, t in enumerate(inside, 1)]
+    end = sent + there + work + back
     outer = Timeline(
-        "t", CLIENT, 0.0, sent + there + work + back, (Span(Phase.SEND, CLIENT, 0, sent),), clock=Clock("A")
+        *("t", CLIENT, 0.0, end if whole or not outside else outside[0], (Span(Phase.SEND, CLIENT, 0, sent),)),
+        chunks=_tokens(*outside[: None if whole else 1]),
+        outcome=Outcome(End.COMPLETED if whole or not outside else End.ABORTED),
+        clock=Clock("A"),
     )
-    inner = Timeline("t", GATEWAY, 0.0, work, clock=Clock("B"))
+    inner = Timeline("t", GATEWAY, 0.0, work, chunks=_tokens(*inside), clock=Clock("B"))
     clock = clock_of(outer, inner)
     assert sent_ns(outer) == sent
     assert abs(clock.offset_ns - (sent + there)) <= clock.error_ns

@@ -3,9 +3,10 @@
 Theory of operation. Parties are placed from the outside in, each by the best that is known:
 
 1. A party that shares a clock with one already placed maps exactly onto that one, and inherits its error.
-2. Any other is placed by causality inside the party just outside of it: what an inner party did lies between the
-   outer one's last byte sent and its end. It is centred there, and half the slack is the error (RFC 5905's assumption
-   of equal ways), added to the error of the party that it was placed in.
+2. Any other is placed by causality inside the party just outside of it: an inner party began after the outer one's
+   last byte sent, and nothing of the answer (its first byte, its first and last token, its end) was there outside
+   before it was there inside. It is centred between these bounds, and half the slack is the error (RFC 5905's
+   assumption of equal ways), added to the error of the party that it was placed in.
 
 A duration that several parties pass on from one report stands once, as the innermost party tells it. Facts about the
 exchange that an outer party does not know are taken from the next inner one; facts about a party's own connection
@@ -19,9 +20,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from unslow.core.timeline.answer import first_ns, last_ns
 from unslow.core.timeline.facts import Facts
-from unslow.core.timeline.metrics import sent_ns
-from unslow.core.timeline.record import Clock, Hop, Source, Span, Timeline
+from unslow.core.timeline.metrics import first_byte_ns, sent_ns
+from unslow.core.timeline.record import TOKEN_KINDS, Clock, End, Hop, Source, Span, Timeline
 
 _HOP_ORDER = {hop: n for n, hop in enumerate(Hop)}
 
@@ -78,10 +80,30 @@ def _place(placed: list[_Placed], inner: Timeline) -> _Placed:
             return _Placed(inner, shift, known.error_ns)
     around = placed[-1]
     start = sent_ns(around.party) or 0
-    slack = around.party.end_ns - start - inner.end_ns
+    slack = _latest_ns(around.party, inner) - start
     half = max(0, slack) // 2
     error = max(0, slack) - half if slack >= 0 else -slack  # longer than the window: wrong by at least the excess
     return _Placed(inner, around.shift_ns + start + half, around.error_ns + error)
+
+
+def _latest_ns(outer: Timeline, inner: Timeline) -> int:
+    """The latest place of `inner`'s start on `outer`'s axis: nothing is known outside before it is known inside.
+
+    Who hung up may have ended first, and missed tokens that the inner party still saw.
+    """
+    error = max(outer.chunks.error_ns, default=0) + max(inner.chunks.error_ns, default=0)
+    whole = outer.outcome.end is End.COMPLETED
+    pairs = [(first_byte_ns(outer), first_byte_ns(inner)), (_first_token_ns(outer), _first_token_ns(inner))]
+    if whole:
+        pairs.append((last_ns(outer.chunks), last_ns(inner.chunks)))
+    latest = [a - b + error for a, b in pairs if a is not None and b is not None]
+    if whole or not latest:
+        latest.append(outer.end_ns - inner.end_ns)
+    return min(latest)
+
+
+def _first_token_ns(timeline: Timeline) -> int | None:
+    return first_ns(timeline.chunks, TOKEN_KINDS)
 
 
 def _moved(span: Span, by_ns: int) -> Span:
