@@ -239,3 +239,64 @@ async def chat(call: Call) -> None:
     for text in ("hel", "lo"):
         await call.send(chunk(delta(text)))
     await call.send(chunk(last_delta()) + chunk(DONE) + LAST_CHUNK)
+
+
+def named(name: str, value: Any) -> bytes:
+    """A named event, as Anthropic's and OpenAI's Responses streams have them."""
+    return f"event: {name}\ndata: {json.dumps({'type': name} | value)}\n\n".encode()
+
+
+MESSAGE: dict[str, Any] = {"id": "m1", "type": "message", "role": "assistant", "model": "mock", "stop_sequence": None}
+
+
+async def messages(call: Call) -> None:
+    """Anthropic's Messages API."""
+    text = {"type": "text", "text": "hello"}
+    if call.target.startswith("/v1/messages/count_tokens"):
+        await call.send(json_answer({"input_tokens": 3}))
+    elif not json.loads(call.body).get("stream"):
+        usage = {"input_tokens": 3, "output_tokens": 2}
+        await call.send(json_answer(MESSAGE | {"content": [text], "stop_reason": "end_turn", "usage": usage}))
+    else:
+        start = MESSAGE | {"content": [], "stop_reason": None, "usage": {"input_tokens": 3, "output_tokens": 1}}
+        await call.send(SSE_HEAD + chunk(named("message_start", {"message": start})))
+        await call.send(chunk(named("content_block_start", {"index": 0, "content_block": text | {"text": ""}})))
+        for part in ("hel", "lo"):
+            said = {"index": 0, "delta": {"type": "text_delta", "text": part}}
+            await call.send(chunk(named("content_block_delta", said)))
+        end = {"delta": {"stop_reason": "end_turn", "stop_sequence": None}, "usage": {"output_tokens": 2}}
+        await call.send(chunk(named("content_block_stop", {"index": 0})) + chunk(named("message_delta", end)))
+        await call.send(chunk(named("message_stop", {})) + LAST_CHUNK)
+
+
+async def responses(call: Call) -> None:
+    """OpenAI's Responses API, streamed."""
+    usage = {"input_tokens": 3, "output_tokens": 2, "total_tokens": 5}
+    begun = {"id": "r1", "object": "response", "created_at": 1, "model": "mock", "output": [], "status": "in_progress"}
+    said = {"item_id": "i", "output_index": 0, "content_index": 0, "delta": "hello", "sequence_number": 1}
+    await call.send(SSE_HEAD + chunk(named("response.created", {"response": begun, "sequence_number": 0})))
+    await call.send(chunk(named("response.output_text.delta", said)))
+    ended = begun | {"status": "completed", "usage": usage}
+    await call.send(chunk(named("response.completed", {"response": ended, "sequence_number": 2})) + LAST_CHUNK)
+
+
+async def both_apis(call: Call) -> None:
+    """OpenAI's endpoints and Anthropic's."""
+    path = call.target.partition("?")[0]
+    if path.startswith("/v1/messages"):
+        await messages(call)
+    elif path == "/v1/responses":
+        await responses(call)
+    elif path == "/v1/embeddings":
+        vector = {"object": "embedding", "index": 0, "embedding": [0.5, 1.0]}
+        usage = {"prompt_tokens": 1, "total_tokens": 1}
+        await call.send(json_answer({"object": "list", "model": "mock", "data": [vector], "usage": usage}))
+    elif path == "/v1/audio/transcriptions":
+        await call.send(json_answer({"text": f"heard {call.body.count(bytes(range(256))) * 256}"}))
+    elif path == "/v1/audio/speech":
+        sound = bytes(range(256))
+        await call.send(b"HTTP/1.1 200 OK\r\ncontent-type: audio/mpeg\r\ncontent-length: 256\r\n\r\n" + sound)
+    elif path.startswith("/v1/models/"):
+        await call.send(json_answer({"id": path[11:], "object": "model", "created": 1, "owned_by": "x"}))
+    else:
+        await chat(call)
