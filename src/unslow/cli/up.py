@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +57,8 @@ def up(**options: Any) -> None:
             engine=engine,
         )
         click.echo("starting the model, the gateway and the console …", err=True)
+        if not options["no_check"]:  # while the model loads
+            threading.Thread(target=importlib.import_module, args=("unslow.measure.probe",), daemon=True).start()
 
         async def started(_: Supervisor) -> None:
             stack.banner(plan, as_json=False)
@@ -105,7 +109,7 @@ def _measure(plan: Plan) -> Timeline:
         dialect="openai",
         model=plan.engine.model_name,
         prompt=FIRST_PROMPT,
-        max_tokens=64,
+        max_tokens=32,
     )
     probe = Probe(settings)
     try:
