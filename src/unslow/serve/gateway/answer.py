@@ -232,7 +232,8 @@ class Answer:
 
     def upstream_lost(self, exc: Exception | None, now_ns: int) -> None:
         """The connection ended: the end of some bodies, the failure of all others."""
-        if exc is None and (self.tunnel or isinstance(self._body, UntilClose)):
+        whole = isinstance(self._body, UntilClose) and self.connection.ended_well  # RFC 9112, section 8
+        if exc is None and (self.tunnel or whole):
             self._last_ns = now_ns
             if self._ledger is not None and self._body is not None:
                 self._write(self._ledger.feed([], now_ns, done=True))

@@ -80,7 +80,7 @@ class Fetch:
 
     def upstream_lost(self, exc: Exception | None, now_ns: int) -> None:
         """The connection ended."""
-        if exc is None and isinstance(self._body, UntilClose):
+        if exc is None and isinstance(self._body, UntilClose) and self._connection.ended_well:
             self._succeed()
         else:
             kind = UpstreamError if self._size_bytes else _Stale

@@ -30,13 +30,15 @@ class Carried(Protocol):
 class UpstreamConnection(asyncio.Protocol):
     """A socket and what it carries (None: idle)."""
 
-    __slots__ = ("carried", "idle_since_ns", "pool", "reading", "served", "transport")
+    __slots__ = ("carried", "ended_well", "idle_since_ns", "pool", "reading", "served", "transport")
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
         self.carried: Carried | None = None
         self.idle_since_ns = 0
         self.reading = True
+        self.ended_well = False
+        """Whether the upstream said that it was done: TLS that ends without its alert may have been cut by anybody."""
         self.served = 0
         self.transport: asyncio.Transport = cast(asyncio.Transport, None)
 
@@ -53,6 +55,10 @@ class UpstreamConnection(asyncio.Protocol):
             self.transport.abort()
             return
         carried.received(data, perf_counter_ns())
+
+    def eof_received(self) -> None:
+        """The upstream is done; the connection ends."""
+        self.ended_well = True
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell what it carried, or leave the pool."""

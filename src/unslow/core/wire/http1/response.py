@@ -72,7 +72,7 @@ def _read_framing(head: ResponseHead, index: dict[bytes, bytes]) -> None:
         head.chunked = True
     if b"connection" in index:
         head.named = tuple(token for name, value in head.fields if name == b"connection" for token in tokens(value))
-    head.keep = b"close" not in head.named and (bool(head.minor) or b"keep-alive" in head.named)
+    head.keep = b"close" not in head.named and (bool(head.minor) or (b"keep-alive" in head.named and not head.chunked))
 
 
 def _refuse_repeated(fields: list[Field]) -> None:
