@@ -64,6 +64,7 @@ class Refusal(Exception):
         self.code, self.why, self.retry_after_s = code, why, retry_after_s
         self.status, self.kind, text = CODES[code]
         self.message = text.format(why=why)
+        self.message = self.message[:1].upper() + self.message[1:]
         super().__init__(self.message)
 
     def body(self) -> bytes:
