@@ -17,7 +17,7 @@ import msgspec
 import pytest
 from tests.support.recorder import TOKEN, Got, Recorder, finished, gateway_timeline, running, until
 
-from unslow.core.timeline import Chunks, Clock, Hop, Phase, Span, Timeline
+from unslow.core.timeline import Chunks, Clock, End, Hop, Outcome, Phase, Span, Timeline
 from unslow.serve.recorder.operations import OPERATIONS
 from unslow.serve.recorder.protocol import Snapshot
 from unslow.serve.recorder.settings import ConfigSummary, UpstreamSummary
@@ -104,6 +104,22 @@ def test_the_pages_own_record_is_joined(recorder: Recorder) -> None:
     assert len(recorder.ask("/api/exchanges").json["items"]) == 5  # the page adds to exchanges, it is none
 
 
+def test_a_page_can_say_nothing_in_words(recorder: Recorder) -> None:
+    """Nowhere in a page's record is room for a prompt, an answer, a header or a cookie."""
+    told = page_timeline("id0")
+    secrets = {"notes": ("SECRET",), "headers": {"server": "SECRET"}, "redirects": ("http://x/SECRET",)}
+    places = {**secrets, "tls_issuer": "SECRET", "remote_address": "SECRET", "addresses": ("SECRET",)}
+    facts = msgspec.structs.replace(told.facts, **places, url="http://u:SECRET@gw/v1?q=SECRET", model="m" * 5000)
+    outcome = Outcome(End.FAILED, None, "truncated", "SECRET")
+    body = msgspec.structs.replace(told, facts=facts, outcome=outcome, clocks=(Clock("SECRET"),))
+    assert recorder.ask("/api/exchanges", "POST", body=msgspec.json.encode(body)).status == 201
+    joined = recorder.ask("/api/exchanges/id0")
+    assert joined.json["timeline"]["party"] == "page"
+    assert joined.json["timeline"]["outcome"] == {"end": "failed", "kind": "truncated"}
+    assert b"SECRET" not in joined.body
+    assert b"m" * 201 not in joined.body
+
+
 def test_a_record_of_another_trace_is_not_joined(recorder: Recorder) -> None:
     recorder.ask("/api/exchanges", "POST", body=msgspec.json.encode(page_timeline("id3", trace="f" * 32)))
     assert recorder.ask("/api/exchanges/id3").json["timeline"]["party"] == "gateway"
@@ -136,7 +152,8 @@ def test_a_body_over_the_limit_is_refused(recorder: Recorder) -> None:
 # Who may speak
 
 
-PROTECTED = ["/", "/api/config", "/api/exchanges", "/api/events", "/openapi.json", "/app.js"]
+PROTECTED = ["/api/config", "/api/exchanges", "/api/exchanges/id1", "/api/events", "/openapi.json"]
+PAGE_FILES = ["/", "/index.html", "/app.js", "/app.css", "/mark.svg"]
 
 
 @pytest.mark.parametrize("path", PROTECTED)
@@ -146,12 +163,25 @@ def test_without_the_token_nothing_is_told(recorder: Recorder, path: str) -> Non
         assert (got.status, got.json["error"]["code"]) == (401, "token_needed")
 
 
+@pytest.mark.parametrize("path", PAGE_FILES)
+def test_the_page_itself_is_no_secret_and_asks_for_the_token(recorder: Recorder, path: str) -> None:
+    got = recorder.ask(path, token=None)
+    assert got.status == 200
+    assert got.body == recorder.ask(path).body, "the same for everybody"
+    assert recorder.ask(path, "POST", token=None).status == 403
+
+
+@pytest.mark.parametrize("path", ["/nothing", "/app.js.map", "//app.js", "/..%2fstatic/app.js", "/%61pp.js/"])
+def test_other_paths_stay_locked(recorder: Recorder, path: str) -> None:
+    assert recorder.ask(path, token=None).status == 401
+
+
 @pytest.mark.parametrize("path", ["/metrics", "/healthz", "/readyz"])
 def test_what_machines_read_needs_no_token_here(recorder: Recorder, path: str) -> None:
     assert recorder.ask(path, token=None).status == 200
 
 
-@pytest.mark.parametrize("path", [*PROTECTED, "/metrics", "/healthz", "/readyz"])
+@pytest.mark.parametrize("path", [*PROTECTED, *PAGE_FILES, "/metrics", "/healthz", "/readyz"])
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:{port}", "127.0.0.1", "127.0.0.1:1", ""])
 def test_a_foreign_host_is_refused_everywhere(recorder: Recorder, path: str, host: str) -> None:
     got = recorder.ask(path, headers={"host": host.format(port=recorder.port)})
@@ -189,6 +219,9 @@ def test_the_address_with_the_token_sets_the_cookie(recorder: Recorder) -> None:
     assert recorder.ask("/api/config", token=None, headers=cookie).status == 200
     assert recorder.ask("/?token=wrong", token=None).json["error"]["code"] == "wrong_token"
     assert recorder.ask("/?token=%ff%00", token=None).status == 401
+    person = recorder.ask("/?token=wrong", token=None, headers={"accept": "text/html,*/*;q=0.8"})
+    assert (person.status, person.headers["location"]) == (303, "/#/wrong-key")
+    assert "set-cookie" not in person.headers
 
 
 def test_a_change_by_cookie_needs_an_origin(recorder: Recorder) -> None:
@@ -210,6 +243,8 @@ def test_every_answer_carries_the_security_headers(recorder: Recorder, path: str
         assert "unsafe" not in policy
         assert got.headers["cache-control"] == "no-store"
         assert got.headers["x-content-type-options"] == "nosniff"
+        assert got.headers["cross-origin-opener-policy"] == "same-origin"
+        assert got.headers["cross-origin-embedder-policy"] == "require-corp"
         assert "server" not in got.headers
 
 

@@ -33,7 +33,11 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Console]:
 
 
 class Visit:
-    """A page with the session's cookie, and what it complained about."""
+    """A page with the session's cookie, and what it complained about.
+
+    What `wait_for_function` waits for must be a function: an expression is evaluated anew in the page, which the page's
+    Content-Security-Policy forbids as soon as the first look was not enough.
+    """
 
     def __init__(self, browser: Any, served: Console, **options: Any) -> None:
         self.context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, "locale": "en-GB", **options})
@@ -43,7 +47,7 @@ class Visit:
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("console", self._heard)
         self.page.goto(served.entry)
-        self.page.wait_for_function("document.querySelector('#model')?.value")
+        self.page.wait_for_function("() => document.querySelector('#model')?.value")
 
     def _heard(self, said: Any) -> None:
         if said.type == "error":
@@ -51,9 +55,10 @@ class Visit:
 
     def ask(self, text: str) -> Any:
         """Send a message; its turn."""
+        before = self.page.locator("unslow-turn").count()
         self.page.fill("#message", text)
         self.page.keyboard.press("Enter")
-        return self.page.locator("unslow-turn").last
+        return self.page.locator("unslow-turn").nth(before)
 
     def width(self) -> int:
         return int(self.page.evaluate("document.documentElement.scrollWidth"))

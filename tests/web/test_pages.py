@@ -122,6 +122,8 @@ def test_connect_has_ready_code(visit: Any, served: Console) -> None:
     assert page.evaluate("navigator.clipboard.readText()").startswith("export OPENAI_BASE_URL=")
     assert page.locator(".configured", has_text="key set").count() == 1
     compile(_python(page, code), "snippet", "exec")
+    page.locator(".set summary").click()
+    assert page.locator(".set", has_text="gateway.workers").count() == 1, "by their own names"
 
 
 def _python(page: Any, code: Any) -> str:
@@ -137,6 +139,22 @@ def test_a_session_that_ended_is_said_so(visit: Any, served: Console) -> None:
     visit.page.evaluate("document.querySelector('unslow-connect').load()")
     visit.page.locator("unslow-connect [role=alert]", has_text="session is not valid any more").wait_for()
     assert TOKEN not in visit.page.content()
+
+
+def test_without_a_key_the_page_asks_for_it(browser: Any, served: Console) -> None:
+    """A person who opens the bare address, or one of an earlier run, is told what to do, and can do it there."""
+    context = browser.new_context(locale="en-GB")
+    page = context.new_page()
+    page.goto(served.url)
+    page.locator("h1", has_text="This console is locked").wait_for()
+    assert page.locator("nav").is_hidden()
+    page.goto(f"{served.url}/?token=of-an-earlier-run")
+    page.locator("[role=alert]", has_text="not of this run").wait_for()
+    page.fill("#token", f"  {served.entry} ")
+    page.keyboard.press("Enter")
+    page.locator("h1", has_text="Ask something").wait_for()
+    assert "token" not in page.url
+    context.close()
 
 
 @pytest.mark.parametrize(
@@ -173,7 +191,7 @@ def test_the_waterfall_by_keyboard(visit: Any, served: Console) -> None:
     page.keyboard.press("0")
     assert page.evaluate(seen) == [0, total, total]
     page.keyboard.press("Tab")
-    page.locator("unslow-waterfall .tip:not([hidden])", has_text="network").wait_for()
+    page.locator("unslow-waterfall .tip:not([hidden])", has_text="caller").wait_for()
     turn.locator("unslow-waterfall summary").press("Enter")
     assert turn.locator("unslow-waterfall table tfoot").inner_text().endswith("100%")
     turn.locator(".tk-body").focus()

@@ -3,13 +3,20 @@ class Piece {
   children: (Piece | FakeText)[] = [];
   attributes = new Map<string, string>();
   textOnly = "";
+  private parent: Piece | null = null;
   constructor(readonly tagName: string) {}
   setAttribute(name: string, value: string): void {
     this.attributes.set(name, value);
   }
   addEventListener(): void {}
   append(...nodes: (Piece | FakeText | string)[]): void {
-    for (const node of nodes) this.children.push(typeof node === "string" ? new FakeText(node) : node);
+    for (const node of nodes) {
+      if (node instanceof Piece) node.parent = this;
+      this.children.push(typeof node === "string" ? new FakeText(node) : node);
+    }
+  }
+  remove(): void {
+    if (this.parent) this.parent.children = this.parent.children.filter((child) => child !== this);
   }
   replaceChildren(...nodes: (Piece | FakeText | string)[]): void {
     this.children = [];

@@ -39,6 +39,15 @@ a = 1
 \`\`\`\`
 ---
 ***
+Sizes:
+| name | tokens *each* |
+|------|:---:|
+| a \\| b | 1 |
+| only one
+no row
+| not | a table |
+| nor | this |
+
 2 * 3 * 4 and https://example.com/a_b_c.`;
 
 test("blocks", () => {
@@ -49,7 +58,9 @@ test("blocks", () => {
   expect(said).toContain("ol(li(span(first))li(span(second)))");
   expect(said).toContain("blockquote(quoted\nmore)");
   expect(said).toContain("pre(code(a = 1\n```\n # not a heading\n))");
-  expect(said).toContain("hr()hr()p(2 * 3 * 4 and a[https://example.com/a_b_c](https://example.com/a_b_c).)");
+  expect(said).toContain("hr()hr()p(Sizes:)div(table(thead(tr(th(name)th(tokens em(each))))tbody(tr(td(a | b)td(1))tr(td(only one)td()))))");
+  expect(said).toContain("p(no row\n| not | a table |\n| nor | this |)");
+  expect(said).toContain("p(2 * 3 * 4 and a[https://example.com/a_b_c](https://example.com/a_b_c).)");
 });
 
 test("the same blocks for any split of the text", () => {

@@ -2,7 +2,7 @@
 import { createParser } from "eventsource-parser";
 import { readDelta } from "../core/delta.js";
 import { t } from "../core/i18n.js";
-import { PageRecord } from "../core/page.js";
+import { PageRecord, type BrowserStamps } from "../core/page.js";
 import { readRow, type Row } from "../core/record.js";
 
 export interface Message {
@@ -19,13 +19,18 @@ export interface Ledger {
 export interface Told {
   text(piece: string): void;
   reasoning(piece: string): void;
+  /** The stream is over, however it ended. */
+  over(): void;
 }
 
 /** Stamps of the page are as fine as the browser lets them be (Chromium: 100 µs, 5 µs when isolated). */
 const stampError = (): number => (globalThis.crossOriginIsolated ? 5_000 : 100_000);
 
+const hex = (bytes: number): string => Array.from(crypto.getRandomValues(new Uint8Array(bytes)), (one) => one.toString(16).padStart(2, "0")).join("");
+const utf8 = new TextEncoder();
+
 export class Answer {
-  readonly record = new PageRecord(Date.now() / 1000, stampError());
+  readonly record = new PageRecord(hex(16), Date.now() / 1000, stampError());
   ledger: Ledger | null = null;
   error: string | null = null;
   private readonly abort = new AbortController();
@@ -43,7 +48,8 @@ export class Answer {
   }
 
   async run(model: string, messages: Message[], key: string): Promise<void> {
-    this.record.facts = { model, stream: true, method: "POST", url: `${this.gateway}/v1/chat/completions` };
+    this.record.facts = { model, stream: true, method: "POST", url: this.url };
+    performance.clearResourceTimings(); // the browser keeps 250 entries and drops what comes after
     try {
       const response = await this.ask(model, messages, key);
       this.record.headers_ns = this.now_ns;
@@ -57,13 +63,28 @@ export class Answer {
       this.caught(error);
     }
     this.record.end_ns = this.now_ns;
+    this.told.over();
+  }
+
+  /** Take the browser's own stamps; it has them a moment after the end. Without leave of the gateway they are zeros. */
+  settle(): void {
+    const entry = (performance.getEntriesByName(this.url, "resource") as PerformanceResourceTiming[]).find((one) => one.startTime >= this.zero - 1 && one.requestStart > 0);
+    if (!entry || this.record.browser) return;
+    this.record.browser = stamps(entry, (ms) => Math.max(0, Math.round((ms - this.zero) * 1e6)));
+    if (entry.nextHopProtocol) this.record.facts["http_version"] = entry.nextHopProtocol.replace(/^http\//, "");
+    this.record.facts["reused"] = entry.connectEnd === entry.connectStart;
+  }
+
+  private get url(): string {
+    return `${this.gateway}/v1/chat/completions`;
   }
 
   private ask(model: string, messages: Message[], key: string): Promise<Response> {
-    const headers: Record<string, string> = { "content-type": "application/json", "x-unslow-ledger": "1" };
+    const headers: Record<string, string> = { "content-type": "application/json", "x-unslow-ledger": "1", traceparent: `00-${this.record.trace_id}-${hex(8)}-01` };
     if (key) headers["authorization"] = `Bearer ${key}`;
     const body = JSON.stringify({ model, messages, stream: true, stream_options: { include_usage: true } });
-    return fetch(`${this.gateway}/v1/chat/completions`, { method: "POST", headers, body, signal: this.abort.signal, cache: "no-store", credentials: "omit" });
+    this.record.facts["request_bytes"] = utf8.encode(body).length;
+    return fetch(this.url, { method: "POST", headers, body, signal: this.abort.signal, cache: "no-store", credentials: "omit" });
   }
 
   private async read(body: ReadableStream<Uint8Array>): Promise<void> {
@@ -84,7 +105,7 @@ export class Answer {
   private event(data: string): void {
     const delta = readDelta(data);
     if (!delta) return;
-    this.record.add(this.now_ns, delta.kind, data.length + 8);
+    this.record.add(this.now_ns, delta.kind, utf8.encode(data).length + 8);
     if (delta.usage) this.record.usage = this.record.facts.usage = delta.usage;
     if (delta.model) this.record.facts["model_answered"] = delta.model;
     if (delta.finish) this.record.facts["finish_reason"] = delta.finish;
@@ -119,6 +140,13 @@ export class Answer {
     else this.fail("unreachable", t("c.unreachable", { url: this.gateway }));
     if (!(error instanceof Error)) throw error;
   }
+}
+
+function stamps(entry: PerformanceResourceTiming, at: (ms: number) => number): BrowserStamps {
+  return {
+    dns_ns: [at(entry.domainLookupStart), at(entry.domainLookupEnd)], connect_ns: [at(entry.connectStart), at(entry.connectEnd)],
+    tls_ns: entry.secureConnectionStart > 0 ? at(entry.secureConnectionStart) : null, request_ns: at(entry.requestStart), first_byte_ns: at(entry.responseStart),
+  };
 }
 
 async function refusal(response: Response): Promise<string> {

@@ -1,6 +1,6 @@
 // The console's own server: same origin, session cookie.
 import { t } from "../core/i18n.js";
-import { readExchange, readRow, type Exchange, type Row } from "../core/record.js";
+import { readExchange, readRow, type Exchange, type Row, type Timeline } from "../core/record.js";
 
 export interface Config {
   version: string;
@@ -33,12 +33,15 @@ export class ApiError extends Error {
   }
 }
 
-async function call(path: string, method = "GET"): Promise<unknown> {
+async function call(path: string, method = "GET", given?: unknown): Promise<unknown> {
+  const headers: Record<string, string> = { accept: "application/json" };
+  const sent = given === undefined ? null : JSON.stringify(given);
+  if (sent !== null) headers["content-type"] = "application/json";
   let response: Response;
   try {
-    response = await fetch(path, { method, headers: { accept: "application/json" }, cache: "no-store" });
+    response = await fetch(path, { method, headers, body: sent, cache: "no-store" });
   } catch {
-    throw new ApiError(0, t("e.api", { why: "network" }));
+    throw new ApiError(0, t("e.away"));
   }
   if (response.status === 401 || response.status === 403) throw new ApiError(response.status, t("e.session"));
   if (response.status === 404) throw new ApiError(404, t("q.gone"));
@@ -75,6 +78,11 @@ export async function listExchanges(limit: number, before: string | null): Promi
 
 export async function getExchange(id: string): Promise<Exchange> {
   return readExchange(await call(`/api/exchanges/${encodeURIComponent(id)}`));
+}
+
+/** Add what this page saw of an exchange: `facts.request_id` names it. */
+export async function addTimeline(timeline: Timeline): Promise<void> {
+  await call("/api/exchanges", "POST", timeline);
 }
 
 export async function purge(): Promise<void> {

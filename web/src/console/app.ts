@@ -8,6 +8,8 @@ import "./chat.js";
 import type { ChatPage } from "./chat.js";
 import "./connect.js";
 import type { ConnectPage } from "./connect.js";
+import { ApiError, getConfig } from "./api.js";
+import "./locked.js";
 import "./requests.js";
 import type { RequestsPage } from "./requests.js";
 
@@ -42,15 +44,26 @@ function title(page: Page): void {
   document.title = `${t(`nav.${page}` as Key)} · unslow`;
 }
 
-const main = h("main", { id: "main", tabindex: -1 }, pages.chat, pages.requests, pages.connect);
-document.body.replaceChildren(
-  h("a", { class: "skip", href: "#main", t: "nav.skip", onclick: (event: Event) => {
-    event.preventDefault();
-    main.focus();
-  } }),
-  h("header", { class: "bar-top" }, h("a", { class: "brand", href: "#/chat" }, mark(), h("span", {}, "unslow")),
-    h("nav", { "t-aria-label": "nav.main" }, ...links.values()), h("span", { class: "spring" }), languageButton(), themeButton()),
-  main);
-addEventListener("hashchange", route);
-changes.addEventListener("change", () => title(PAGES.find((page) => !pages[page].hidden) ?? "chat"));
-route();
+const main = h("main", { id: "main", tabindex: -1 });
+const nav = h("nav", { "t-aria-label": "nav.main" }, ...links.values());
+const skip = h("a", { class: "skip", href: "#main", t: "nav.skip", onclick: (event: Event) => {
+  event.preventDefault();
+  main.focus();
+} });
+document.body.replaceChildren(skip,
+  h("header", { class: "bar-top" }, h("a", { class: "brand", href: "#/chat", "aria-label": "unslow" }, mark(), h("span", {}, "unslow")), nav, h("span", { class: "spring" }), languageButton(), themeButton()), main);
+
+function start(): void {
+  main.replaceChildren(pages.chat, pages.requests, pages.connect);
+  addEventListener("hashchange", route);
+  changes.addEventListener("change", () => title(PAGES.find((page) => !pages[page].hidden) ?? "chat"));
+  route();
+}
+
+/** Without a key of this run there is nothing to show; whatever else is wrong, each page says itself. */
+getConfig().then(start, (error: unknown) => {
+  if (!(error instanceof ApiError) || error.status !== 401) return start();
+  nav.hidden = true;
+  document.title = `${t("l.title")} · unslow`;
+  main.replaceChildren(document.createElement("unslow-locked"));
+});

@@ -18,17 +18,17 @@ export class ChatPage extends HTMLElement {
   private readonly keyBox = h("div", { class: "key-box", hidden: true }, this.key, h("p", { class: "hint", t: "c.keyhint" }));
   private readonly input = h("textarea", { rows: 1, id: "message", "t-placeholder": "c.placeholder", "t-aria-label": "c.placeholder",
     oninput: () => this.grow(), onkeydown: (event: KeyboardEvent) => this.typed(event) });
-  private readonly button = h("button", { type: "submit", class: "send", "t-aria-label": "c.send", "t-title": "c.send" }, icon("send"));
+  private readonly button = h("button", { type: "submit", class: "send", "t-aria-label": "c.send", "t-title": "c.send", disabled: true }, icon("send"));
+  private readonly fresh = h("button", { type: "button", class: "quiet", t: "c.clear", hidden: true, onclick: () => this.clear() });
   private readonly log = h("div", { class: "turns", role: "log", "aria-busy": "false", "t-aria-label": "c.log" });
   private readonly notice = h("div");
 
   connectedCallback(): void {
     if (this.firstChild) return;
     const keyButton = h("button", { type: "button", class: "ghost", "t-aria-label": "c.key", "t-title": "c.key", "aria-expanded": "false", onclick: () => this.toggleKey(keyButton) }, icon("key"));
-    const fresh = h("button", { type: "button", class: "quiet", t: "c.clear", onclick: () => this.clear() });
-    const form = h("form", { class: "composer", onsubmit: (event: Event) => this.submit(event) },
-      h("div", { class: "field" }, this.input, this.button),
-      h("div", { class: "composer-foot" }, this.model, keyButton, h("span", { class: "spring" }), fresh), this.keyBox);
+    const form = h("form", { class: "composer", onsubmit: (event: Event) => this.submit(event) }, h("div", { class: "composer-in" },
+      h("div", { class: "field", onclick: () => this.input.focus() }, this.input, this.button),
+      h("div", { class: "composer-foot" }, this.model, keyButton, h("span", { class: "spring" }), this.fresh), this.keyBox));
     this.append(this.notice, this.log, form);
     this.welcome();
     void this.load();
@@ -45,12 +45,15 @@ export class ChatPage extends HTMLElement {
       return;
     }
     this.notice.replaceChildren();
+    if (!this.hidden && document.activeElement === document.body && matchMedia("(hover: hover)").matches) this.input.focus();
     const models = this.config.models;
     this.model.replaceChildren(...(models.length ? models.map((name) => h("option", { value: name }, name)) : [h("option", { value: "", t: "c.nomodel" })]));
     if (!models.length) this.notice.replaceChildren(h("p", { class: "notice", t: "x.nomodels" }));
   }
 
   private welcome(): void {
+    this.classList.add("fresh");
+    this.fresh.hidden = true;
     const offers = (["c.try1", "c.try2", "c.try3"] as const).map((key) =>
       h("button", { type: "button", class: "offer", t: key, onclick: () => this.offer(t(key)) }));
     this.log.replaceChildren(h("div", { class: "welcome" }, h("h1", { t: "c.hello" }), h("p", { t: "c.hello2" }), h("div", { class: "offers" }, ...offers)));
@@ -64,7 +67,7 @@ export class ChatPage extends HTMLElement {
 
   private submit(event: Event): void {
     event.preventDefault();
-    if (this.running) return this.running.answer?.stop();
+    if (this.running) return this.stop();
     const question = this.input.value.trim();
     if (!question || !this.config) return;
     this.input.value = "";
@@ -73,7 +76,9 @@ export class ChatPage extends HTMLElement {
   }
 
   private async ask(question: string, config: Config): Promise<void> {
-    if (!this.messages.length) this.log.replaceChildren();
+    if (this.classList.contains("fresh")) this.log.replaceChildren();
+    this.classList.remove("fresh");
+    this.fresh.hidden = false;
     const turn = document.createElement("unslow-turn") as Turn;
     turn.build(question);
     this.log.append(turn);
@@ -82,17 +87,24 @@ export class ChatPage extends HTMLElement {
     turn.scrollIntoView({ block: "start", behavior: "instant" });
     const said: Message[] = [...this.messages, { role: "user", content: question }];
     this.messages = said;
-    const done = turn.run(config.gateway_url, this.model.value, said, this.key.value.trim());
-    await this.ended(turn, done);
-    if (this.messages === said && turn.text) this.messages = [...said, { role: "assistant", content: turn.text }];
-    else if (this.messages === said) this.messages = said.slice(0, -1);
+    turn.onover = () => this.over(turn, said);
+    turn.onretry = () => {
+      if (this.running) return;
+      if (turn === this.log.lastElementChild) turn.remove();
+      void this.ask(question, config);
+    };
+    await turn.run(config.gateway_url, this.model.value, said, this.key.value.trim());
   }
 
-  /** The composer is free as soon as the stream has ended; the joined ledger may come later. */
-  private async ended(turn: Turn, done: Promise<void>): Promise<void> {
-    const timer = setInterval(() => turn.answer?.record.end_ns !== null && this.running === turn && turn.answer && this.state(null), 50);
-    await done.finally(() => clearInterval(timer));
+  /** The stream has ended: the composer is free and the model's words are part of the talk; drawing may come later. */
+  private over(turn: Turn, said: Message[]): void {
     if (this.running === turn) this.state(null);
+    if (this.messages !== said) return; // a new chat was begun
+    this.messages = turn.text ? [...said, { role: "assistant", content: turn.text }] : said.slice(0, -1);
+  }
+
+  private stop(): void {
+    this.running?.answer?.stop();
   }
 
   private state(running: Turn | null): void {
@@ -105,10 +117,12 @@ export class ChatPage extends HTMLElement {
       this.button.setAttribute(name, t(key));
     }
     this.button.replaceChildren(icon(running ? "stop" : "send"));
+    if (!running && document.activeElement === this.button) this.input.focus({ preventScroll: true });
+    this.grow();
   }
 
   private clear(): void {
-    this.running?.answer?.stop();
+    this.stop();
     this.messages = [];
     this.state(null);
     this.welcome();
@@ -122,13 +136,14 @@ export class ChatPage extends HTMLElement {
   }
 
   private typed(event: KeyboardEvent): void {
-    if (event.key === "Escape") this.running?.answer?.stop();
+    if (event.key === "Escape") this.stop();
     if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
     event.preventDefault();
     if (!this.running) this.querySelector("form")?.requestSubmit();
   }
 
   private grow(): void {
+    this.button.disabled = !this.running && !this.input.value.trim();
     this.input.style.height = "auto";
     this.input.style.height = `${Math.min(200, this.input.scrollHeight)}px`;
   }

@@ -2,7 +2,7 @@
 import { h } from "../core/dom.js";
 import { changes, t } from "../core/i18n.js";
 import { copyButton } from "../core/markdown.js";
-import { flatFacts } from "../parts/exchange.js";
+import { named, settings } from "../parts/facts.js";
 import { getConfig, type Config } from "./api.js";
 import { snippets } from "./snippets.js";
 
@@ -36,18 +36,19 @@ export class ConnectPage extends HTMLElement {
       return;
     }
     const base = `${config.gateway_url}/v1`;
-    const address = h("div", { class: "address" }, h("code", {}, base), copy(() => base));
-    this.replaceChildren(head,
-      h("p", { class: "lead", t: "x.lead" }),
-      h("section", { class: "panel" }, h("h2", { t: "x.address" }), address, this.uses(base, config.models[0] ?? "MODEL"), h("p", { class: "hint", t: "x.keynote" })),
-      h("section", { class: "panel" }, h("h2", { t: "x.config" }), configured(config)));
+    const address = h("div", { class: "address" }, h("code", {}, base), copyButton(() => base));
+    const set = Object.keys(config.settings).length;
+    this.replaceChildren(head, h("p", { class: "lead", t: "x.lead" }), h("div", { class: "connect-cols" },
+      h("section", { class: "panel" }, h("h2", { t: "x.address" }), address, h("h2", { t: "x.how" }), this.uses(base, config.models[0] ?? "MODEL"), h("p", { class: "hint", t: "x.keynote" })),
+      h("section", { class: "panel" }, h("h2", { t: "x.config" }), configured(config),
+        set > 0 && h("details", { class: "set" }, h("summary", { t: "x.settings" }), settings(config.settings)))));
   }
 
   private uses(base: string, model: string): HTMLElement {
     const all = snippets(base, model, t("x.env"));
     const code = h("code");
-    const panel = h("figure", { class: "code", role: "tabpanel", id: "snippet" });
-    const tabs = all.map((one, n) => h("button", { type: "button", role: "tab", "aria-controls": "snippet", onclick: () => pick(n),
+    const panel = h("figure", { class: "code", id: "snippet" });
+    const tabs = all.map((one, n) => h("button", { type: "button", role: "tab", "aria-controls": "snippet-text", onclick: () => pick(n),
       onkeydown: (event: KeyboardEvent) => {
         const by = event.key === "ArrowRight" ? 1 : event.key === "ArrowLeft" ? -1 : 0;
         if (by) pick((n + by + all.length) % all.length, true);
@@ -61,34 +62,31 @@ export class ConnectPage extends HTMLElement {
         if (focus && index === n) tab.focus();
       });
     };
-    panel.append(h("div", { class: "code-head" }, h("span"), copy(() => code.textContent ?? "")), h("pre", { tabindex: 0 }, code));
+    panel.append(h("div", { class: "code-head" }, h("div", { class: "tabs", role: "tablist", "t-aria-label": "x.how" }, ...tabs), copyButton(() => code.textContent ?? "")),
+      h("pre", { tabindex: 0, role: "tabpanel", id: "snippet-text" }, code));
     pick(this.picked);
-    return h("div", { class: "uses" }, h("div", { class: "tabs", role: "tablist", "t-aria-label": "x.how" }, ...tabs), panel);
+    return panel;
   }
 }
 
-const copy = (text: () => string): HTMLElement => copyButton(text, { idle: t("x.copy"), done: t("x.copied") });
-
 function configured(config: Config): HTMLElement {
-  const chips = (names: string[], none: string) => (names.length ? h("dd", { class: "chips" }, ...names.map((name) => h("span", { class: "chip" }, name))) : h("dd", {}, none));
-  const pairs = (value: Record<string, unknown> | null) => {
-    const flat = value ? flatFacts(value) : [];
-    if (!flat.length) return h("dd", {}, t("x.off"));
-    return h("dd", {}, h("dl", { class: "facts" }, ...flat.map(([name, shown]) => h("div", {}, h("dt", {}, name), h("dd", {}, shown)))));
-  };
-  const upstreams = h("dd", {}, ...config.upstreams.map((one) => h("div", { class: "upstream" }, h("b", {}, one.name), h("code", {}, one.url),
-    h("span", { class: "chip", t: one.has_key ? "x.haskey" : "x.nokey" }))));
-  if (!config.upstreams.length) upstreams.append(t("x.none"));
   const list = h("dl", { class: "configured" });
-  const add = (key: "x.upstreams" | "x.models" | "x.engine" | "x.history" | "x.settings" | "x.version", value: HTMLElement) =>
-    list.append(h("dt", { t: key }), value);
-  add("x.upstreams", upstreams);
-  add("x.models", chips(config.models, t("x.nomodels")));
-  add("x.engine", pairs(config.engine));
-  add("x.history", pairs(config.history));
-  if (Object.keys(config.settings).length) add("x.settings", pairs(config.settings));
-  add("x.version", h("dd", {}, config.version));
+  const add = (key: "x.upstreams" | "x.models" | "x.engine" | "x.history" | "x.version", ...value: (Node | string)[]) =>
+    list.append(h("dt", { t: key }), h("dd", {}, ...value));
+  const chips = config.models.map((name) => h("span", { class: "chip" }, name));
+  add("x.upstreams", ...(config.upstreams.length ? config.upstreams.map(upstream) : [t("x.none")]));
+  add("x.models", chips.length ? h("div", { class: "chips" }, ...chips) : t("x.nomodels"));
+  add("x.engine", config.engine ? named(config.engine) : t("x.off"));
+  add("x.history", config.history ? named(config.history) : t("x.off"));
+  add("x.version", config.version);
   return list;
+}
+
+/** An upstream; one that is no address, such as the embedded engine, has no key to speak of. */
+function upstream(one: Config["upstreams"][number]): HTMLElement {
+  const far = /^https?:/.test(one.url);
+  return h("div", { class: "upstream" }, h("b", {}, one.name), far ? h("code", {}, one.url) : h("span", { class: "hint", t: "x.embedded" }),
+    (far || one.has_key) && h("span", { class: "chip", t: one.has_key ? "x.haskey" : "x.nokey" }));
 }
 
 customElements.define("unslow-connect", ConnectPage);

@@ -40,7 +40,7 @@ export class RequestsPage extends HTMLElement {
   connectedCallback(): void {
     if (this.firstChild) return;
     const filter = (key: "q.model" | "q.status" | "q.min", field: HTMLElement, unit?: "q.ms") =>
-      h("label", { class: "filter" }, h("span", { t: key }), field, unit ? h("span", { t: unit }) : "");
+      h("label", { class: "filter" }, h("span", { t: key }), unit ? h("span", { class: "with-unit" }, field, h("span", { t: unit })) : field);
     this.all.append(
       h("div", { class: "page-head" }, h("h1", { t: "q.title" }), this.live),
       h("div", { class: "filters" }, filter("q.model", this.model), filter("q.status", this.status), filter("q.min", this.min, "q.ms"),
@@ -187,42 +187,46 @@ export class RequestsPage extends HTMLElement {
   }
 
   private table(found: Summary[]): HTMLElement {
-    const most = Math.max(...found.map((item) => item.e2e_ns), 1);
     const head = h("tr", {}, ...(["q.when", "q.model", "q.split", "m.ttft", "m.total", "m.tokens", "q.status"] as const).map((key, n) => {
       const cell = h("th", { scope: "col", class: n > 2 && n < 6 ? "num" : "" });
       say(cell, key);
       return cell;
     }));
-    return h("table", { class: "requests" }, h("thead", {}, head), h("tbody", {}, ...found.map((item) => line(item, most))));
+    return h("table", { class: "requests" }, h("thead", {}, head), h("tbody", {}, ...found.map(line)));
   }
 }
 
-function line(item: Summary, most: number): HTMLElement {
-  const bad = item.end !== "completed" || (item.status ?? 200) >= 400;
-  const word = item.end === "completed" ? String(item.status ?? "") : item.kind ?? t(`f.${item.end}`);
+function line(item: Summary): HTMLElement {
   const href = `#/requests/${encodeURIComponent(item.id)}`;
+  const tokens = item.tokens === null || item.tokens === undefined ? "–" : item.tokens.toLocaleString("en");
   return h("tr", { onclick: () => (location.hash = href) },
     h("td", { class: "c-when" }, h("a", { href, "aria-label": t("q.open", { id: item.id }) }, when(item.started_at, false))),
-    h("td", { class: "c-model" }, h("span", { class: "model-name" }, item.model ?? "–"), item.upstream ? h("small", {}, item.upstream) : ""),
-    h("td", { class: "c-split" }, miniBar(item, most)),
+    h("td", { class: "c-model" }, h("span", { class: "model-name", title: item.model }, item.model ?? "–"), item.upstream ? h("small", {}, item.upstream) : ""),
+    h("td", { class: "c-split" }, miniBar(item)),
     h("td", { class: "num c-ttft", "data-label": "TTFT" }, maybe(item.ttft_ns)), h("td", { class: "num c-total" }, duration(item.e2e_ns)),
-    h("td", { class: "num c-tokens" }, item.tokens === null || item.tokens === undefined ? "–" : String(item.tokens)),
-    h("td", { class: "c-status" }, h("span", { class: `badge ${bad ? (item.end === "aborted" ? "end-aborted" : "end-failed") : "end-completed"}` }, word)));
+    h("td", { class: "num c-tokens" }, tokens), h("td", { class: "c-status" }, badge(item)));
 }
 
-/** The ledger as one stacked bar; its length is the share of the longest one on show. */
-function miniBar(item: Summary, most: number): HTMLElement {
-  const scale = Math.max(4, 100 * Math.sqrt(item.e2e_ns / most));
+function badge(item: Summary): HTMLElement {
+  const failed = item.end === "failed" || (item.status ?? 200) >= 400;
+  const cls = failed ? "end-failed" : `end-${item.end}`;
+  const word = item.end === "completed" ? String(item.status ?? "") : item.end === "aborted" ? t("q.stopped") : (item.kind ?? t("f.failed"));
+  return h("span", { class: `badge ${cls}`, title: item.kind }, word);
+}
+
+/** The ledger as one bar: every row's share of the request's own time. How long that was stands beside it. */
+function miniBar(item: Summary): HTMLElement {
   const svg = s("svg", { class: "mini", viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" });
   let x = 0;
   for (const row of item.rows) {
-    const width = item.e2e_ns > 0 ? (row.duration_ns / item.e2e_ns) * scale : 0;
+    const width = item.e2e_ns > 0 ? (100 * row.duration_ns) / item.e2e_ns : 0;
     svg.append(s("rect", { x: x.toFixed(3), y: 0, width: width.toFixed(3), height: 10, class: `bar ${phaseClass(row.phase)}` }));
     x += width;
   }
-  const biggest = [...item.rows].sort((a, b) => b.duration_ns - a.duration_ns).slice(0, 3);
-  const said = biggest.map((row) => `${rowWord(row)} ${share(row.duration_ns, item.e2e_ns)}`).join(", ");
-  return h("div", { class: "mini-box", title: said }, svg, h("small", {}, biggest[0] ? `${rowWord(biggest[0])} ${share(biggest[0].duration_ns, item.e2e_ns)}` : ""));
+  const biggest = item.rows.filter((row) => row.duration_ns * 100 >= item.e2e_ns).sort((a, b) => b.duration_ns - a.duration_ns).slice(0, 3);
+  const said = biggest.map((row) => h("span", { class: "key" }, h("i", { class: `dot ${phaseClass(row.phase)}` }), `${rowWord(row)} ${share(row.duration_ns, item.e2e_ns)}`));
+  const all = item.rows.map((row) => `${rowWord(row)} ${duration(row.duration_ns)}`).join("\n");
+  return h("div", { class: "mini-box", title: all }, svg, h("div", { class: "mini-said" }, ...said));
 }
 
 function when(seconds: number, full: boolean): string {

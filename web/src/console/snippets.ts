@@ -9,7 +9,7 @@ const shell = (text: string): string => `'${text.replaceAll("'", `'\\''`)}'`;
 const quoted = (text: string): string => JSON.stringify(text);
 
 export function snippets(base: string, model: string, environment: string): Snippet[] {
-  const body = JSON.stringify({ model, stream: true, messages: [{ role: "user", content: "Hello" }] });
+  const body = `{"model": ${quoted(model)}, "stream": true,\n       "messages": [{"role": "user", "content": "Hello"}]}`;
   return [
     { name: "curl", text: `curl -N ${base}/chat/completions \\\n  -H 'content-type: application/json' \\\n  -d ${shell(body)}` },
     {

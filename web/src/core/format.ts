@@ -22,9 +22,12 @@ export function duration(ns: number): string {
 export const maybe = (ns: number | null | undefined): string => (ns === null || ns === undefined ? "–" : duration(ns));
 
 /** All digits, in milliseconds: what a tooltip and a table show. */
-export function exact(ns: number): string {
-  return `${(ns / 1e6).toFixed(ns % 1000 === 0 ? 3 : 6)} ms`;
+export function exact(ns: number, digits = digitsOf([ns])): string {
+  return `${(ns / 1e6).toFixed(digits)} ms`;
 }
+
+/** How many digits a column of times needs, so that its points stand in one line. */
+export const digitsOf = (column: number[]): number => (column.every((ns) => ns % 1000 === 0) ? 3 : 6);
 
 export function share(part: number, whole: number): string {
   if (whole <= 0 || part <= 0) return "0%";
@@ -43,12 +46,14 @@ export function bytes(count: number): string {
   return `${count} B`;
 }
 
-/** The distance of ticks that gives at most `most` of them: 1, 2 or 5 times a power of ten. */
+/** The distance of ticks that gives about `most` of them: 1, 2 or 5 times a power of ten. */
 export function tickStep(span_ns: number, most: number): number {
   const rough = Math.max(1, span_ns / Math.max(1, most));
   const power = 10 ** Math.floor(Math.log10(rough));
-  const factor = [1, 2, 5, 10].find((f) => f * power >= rough) ?? 10;
-  return factor * power;
+  const steps = [0.5, 1, 2, 5, 10].map((factor) => factor * power);
+  const n = steps.findIndex((step) => step >= rough);
+  const fits = steps[n] ?? 10 * power;
+  return n > 0 && fits > 0.75 * span_ns ? (steps[n - 1] ?? fits) : fits; // one tick besides 0, at the least
 }
 
 /** A tick's label, in the unit and with the digits that its step needs. */

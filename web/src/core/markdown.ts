@@ -4,13 +4,16 @@
 // never touched again, so the cost of a token does not grow with the answer. The line that is still coming is shown as
 // soon as its kind is certain (`- ` may become a list, "```" a code block). A paragraph past MOST_INLINE characters
 // goes on as plain text. Untrusted: nodes only, links only to allow-listed schemes, no images, nothing is fetched.
-import { h, icon, safeUrl } from "./dom.js";
+import { h, icon, safeUrl, say } from "./dom.js";
 
 const MOST_INLINE = 4096;
 const FENCE = /^ {0,3}(`{3,}|~{3,})\s*([^\s`]*)/;
 const HEADING = /^ {0,3}(#{1,6})\s+(.*)$/;
 const RULE = /^ {0,3}(?:(?:-\s*){3,}|(?:\*\s*){3,}|(?:_\s*){3,})$/;
 const ITEM = /^(\s*)([-*+]|\d{1,9}[.)])\s+(.*)$/;
+/** A row of a table, and the line of dashes under its head (GFM, 4.10). */
+const PIPE = /^ {0,3}\|/;
+const RULED = /^ {0,3}\|(?:\s*:?-+:?\s*\|)+\s*$/;
 const QUOTE = /^ {0,3}>\s?(.*)$/;
 /** The beginning of a line whose kind is not certain yet. */
 const UNSURE = /^\s*(?:[-*+_=\s]*|\d{1,9}[.)]?|#{1,6}|`{1,2}|~{1,2}|>)\s*$/;
@@ -51,6 +54,7 @@ function element(found: Record<string, string | undefined>, whole: string, depth
 }
 
 interface Open {
+  place: HTMLElement;
   node: HTMLElement;
   source: string;
   line: string;
@@ -64,6 +68,7 @@ export class MarkdownSink {
   private ended = false;
   private open: Open | null = null;
   private code: { text: Text; fence: string } | null = null;
+  private table: { body: HTMLElement; columns: number } | null = null;
   private lists: { indent: number; node: HTMLElement }[] = [];
   /** The line in progress already opened its block. */
   private begun = false;
@@ -131,6 +136,7 @@ export class MarkdownSink {
       if (whole) this.close();
       return;
     }
+    if (this.tabled(line, whole)) return;
     const fence = FENCE.exec(line);
     if (!whole && (fence || UNSURE.test(line) || RULE.test(line))) return;
     if (fence) return this.openCode(fence[1] ?? "```", fence[2] ?? "");
@@ -139,9 +145,43 @@ export class MarkdownSink {
       this.root.append(h("hr"));
       return;
     }
+    if (this.open?.node.tagName === "P" && PIPE.test(lastLine(this.open.source)) && PIPE.test(line)) {
+      if (!whole) return; // it may be the line of dashes
+      if (this.headed(line)) return;
+    }
     this.begun = true;
     this.begin(line);
     this.extend(line, whole);
+  }
+
+  /** Put a row into the open table; false for a line that ends it. */
+  private tabled(line: string, whole: boolean): boolean {
+    const { table } = this;
+    if (!table || !PIPE.test(line)) {
+      this.table = null;
+      return false;
+    }
+    if (whole) table.body.append(row(line, "td", table.columns));
+    return true;
+  }
+
+  /** The last line of a paragraph becomes a table's head when a line of dashes follows. */
+  private headed(line: string): boolean {
+    const open = this.open!;
+    const head = lastLine(open.source);
+    const columns = cells(head).length;
+    if (!RULED.test(line) || columns !== cells(line).length) return false;
+    const body = h("tbody");
+    const table = h("div", { class: "scroll", tabindex: 0 }, h("table", {}, h("thead", {}, row(head, "th", columns)), body));
+    open.source = open.source.slice(0, -head.length).trimEnd();
+    open.dirty = true;
+    open.plain = 0;
+    this.paint();
+    open.place.append(table);
+    if (!open.source) open.node.remove();
+    this.open = null;
+    this.table = { body, columns };
+    return true;
   }
 
   private begin(line: string): void {
@@ -166,7 +206,7 @@ export class MarkdownSink {
   private start(place: HTMLElement, node: HTMLElement): void {
     this.close();
     place.append(node);
-    this.open = { node, source: "", line: "", dirty: true, plain: 0 };
+    this.open = { place, node, source: "", line: "", dirty: true, plain: 0 };
   }
 
   private item(indent: number, mark: string): void {
@@ -211,7 +251,7 @@ export class MarkdownSink {
 
   private close(): void {
     this.paint();
-    this.open = null;
+    this.open = this.table = null;
   }
 
   private leave(): void {
@@ -231,12 +271,44 @@ export class MarkdownSink {
   }
 }
 
-export function copyButton(text: () => string, label: { idle: string; done: string }): HTMLElement {
-  const button = h("button", { type: "button", class: "copy" }, icon("copy"), h("span", {}, label.idle));
+const lastLine = (text: string): string => text.slice(text.lastIndexOf("\n") + 1);
+const MOST_COLUMNS = 40;
+
+/** The cells of a row; a pipe after a backslash is text. */
+function cells(line: string): string[] {
+  const inner = line.trim().replace(/^\|/, "").replace(/(?<!\\)\|$/, "");
+  return inner.split(/(?<!\\)\|/, MOST_COLUMNS).map((cell) => cell.replaceAll("\\|", "|").trim());
+}
+
+function row(line: string, tag: "th" | "td", columns: number): HTMLElement {
+  const found = cells(line);
+  return h("tr", {}, ...Array.from({ length: columns }, (_, n) => h(tag, tag === "th" ? { scope: "col" } : {}, ...inline(found[n] ?? ""))));
+}
+
+const DONE_MS = 1600;
+
+export function copyButton(text: () => string): HTMLElement {
+  const word = h("span", { t: "x.copy" });
+  const button = h("button", { type: "button", class: "copy" }, icon("copy"), word);
   button.addEventListener("click", async () => {
-    await navigator.clipboard.writeText(text());
-    button.replaceChildren(icon("check"), h("span", {}, label.done));
-    setTimeout(() => button.replaceChildren(icon("copy"), h("span", {}, label.idle)), 1600);
+    await copied(text());
+    say(word, "x.copied");
+    button.firstElementChild?.replaceWith(icon("check"));
+    setTimeout(() => {
+      say(word, "x.copy");
+      button.firstElementChild?.replaceWith(icon("copy"));
+    }, DONE_MS);
   });
   return button;
+}
+
+/** Put a text into the clipboard, also where the page came over plain HTTP from another machine (no Clipboard API). */
+async function copied(text: string): Promise<void> {
+  if (navigator.clipboard) return navigator.clipboard.writeText(text);
+  const field = h("textarea", { class: "unseen", readonly: true });
+  field.value = text;
+  document.body.append(field);
+  field.select();
+  document.execCommand("copy");
+  field.remove();
 }

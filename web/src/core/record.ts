@@ -4,14 +4,12 @@ export const PHASES = [
   "caller", "dns", "connect", "proxy", "tls", "send", "wait", "queue", "prefill", "thinking", "decode", "drain", "render",
 ] as const;
 export type Phase = (typeof PHASES)[number];
-/** `network` exists on the page only: the way between browser and gateway, which neither can measure alone. */
-export type ShownPhase = Phase | "network";
 export type Hop = "page" | "caller" | "resolver" | "client" | "proxy" | "edge" | "gateway" | "engine" | "provider";
 export type Source = "measured" | "reported" | "inferred";
 export type ChunkKind = "role" | "reasoning" | "content" | "tool" | "usage" | "done" | "error" | "keepalive";
 
 export interface Row {
-  phase: ShownPhase | null;
+  phase: Phase | null;
   duration_ns: number;
   hop: Hop | null;
   source: Source | null;
@@ -23,13 +21,35 @@ export interface Bar {
   end_ns: number;
   row: number;
 }
+export interface Span {
+  phase: Phase;
+  hop: Hop;
+  start_ns: number;
+  end_ns: number;
+}
+/** Sums over events that were seen but not kept. */
+export interface Beyond {
+  count: number;
+  size_bytes: number;
+  kinds: Partial<Record<ChunkKind, number>>;
+  last_ns: number;
+  max_gap_ns: number;
+  last_token_ns?: number;
+  first_token_ns?: number;
+  first_output_ns?: number;
+}
+/** A clock, and how far off its readings can be on the Timeline's axis. */
+export interface Clock {
+  id: string;
+  error_ns?: number;
+}
 export interface Chunks {
   arrival_ns: number[];
   size_bytes: number[];
   kind: ChunkKind[];
   tokens: (number | null)[];
   error_ns: number[];
-  beyond: { count: number; last_ns: number; max_gap_ns: number } | null;
+  beyond: Beyond | null;
 }
 export interface Usage {
   prompt_tokens?: number;
@@ -56,9 +76,12 @@ export interface Timeline {
   party: Hop;
   started_at: number;
   end_ns: number;
+  spans: Span[];
   chunks: Chunks;
   facts: Facts;
   outcome: Outcome;
+  clock?: Clock;
+  clocks?: Clock[];
 }
 export interface Metrics {
   e2e_ns: number;
@@ -105,7 +128,7 @@ export const COMPLETED: Outcome = { end: "completed", phase: null, kind: null, d
 export function readRow(value: unknown): Row {
   const raw = object(value);
   return {
-    phase: text(raw["phase"]) as ShownPhase | null,
+    phase: text(raw["phase"]) as Phase | null,
     duration_ns: number(raw["duration_ns"]) ?? 0,
     hop: text(raw["hop"]) as Hop | null,
     source: text(raw["source"]) as Source | null,
@@ -124,7 +147,10 @@ function readChunks(value: unknown): Chunks {
     tokens: list(raw["tokens"]),
     error_ns: list(raw["error_ns"]),
     beyond: raw["beyond"]
-      ? { count: number(beyond["count"]) ?? 0, last_ns: number(beyond["last_ns"]) ?? 0, max_gap_ns: number(beyond["max_gap_ns"]) ?? 0 }
+      ? {
+          count: number(beyond["count"]) ?? 0, size_bytes: number(beyond["size_bytes"]) ?? 0, kinds: object(beyond["kinds"]) as Beyond["kinds"],
+          last_ns: number(beyond["last_ns"]) ?? 0, max_gap_ns: number(beyond["max_gap_ns"]) ?? 0,
+        }
       : null,
   };
 }
@@ -169,9 +195,11 @@ export function readExchange(value: unknown): Exchange {
       party: (text(timeline["party"]) ?? "client") as Hop,
       started_at: number(timeline["started_at"]) ?? 0,
       end_ns: number(timeline["end_ns"]) ?? 0,
+      spans: list(timeline["spans"]),
       chunks: readChunks(timeline["chunks"]),
       facts: object(timeline["facts"]) as Facts,
       outcome: readOutcome(timeline["outcome"]),
+      clocks: list(timeline["clocks"]),
     },
     rows: list(raw["rows"]).map(readRow),
     bars: list<Bar>(raw["bars"]),

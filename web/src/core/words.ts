@@ -1,14 +1,18 @@
 // Sentences and labels about an exchange; the same words as the terminal's (`unslow.show.report.words`).
 import { duration, rate } from "./format.js";
 import { t, type Key } from "./i18n.js";
-import { tokensPerSecond, type Exchange, type Row, type ShownPhase } from "./record.js";
+import { tokensPerSecond, type Exchange, type Row, type Phase } from "./record.js";
 
-export const phaseWord = (phase: ShownPhase | null): string => t(`phase.${phase ?? "unexplained"}` as Key);
-export const phaseAbout = (phase: ShownPhase | null): string => t(`about.${phase ?? "unexplained"}` as Key);
+export const phaseWord = (phase: Phase | null): string => t(`phase.${phase ?? "unexplained"}` as Key);
+/** What a row's time was; a page's own waiting is the way to the gateway, once the gateway has told its part. */
+export function phaseAbout(row: Row): string {
+  if (row.hop === "page" && (row.phase === "caller" || row.phase === "wait")) return t(`about.page.${row.phase}`);
+  return t(`about.${row.phase ?? "unexplained"}` as Key);
+}
 export const hopWord = (row: Row): string => (row.hop ? t(`hop.${row.hop}` as Key) : "");
 export const sourceWord = (row: Row): string => (row.source ? t(`source.${row.source}` as Key) : "");
 /** The class that colours a phase. */
-export const phaseClass = (phase: ShownPhase | null): string => `ph-${phase ?? "unexplained"}`;
+export const phaseClass = (phase: Phase | null): string => `ph-${phase ?? "unexplained"}`;
 
 export function rowWord(row: Row): string {
   const word = phaseWord(row.phase);
@@ -21,7 +25,7 @@ export function headline(shown: Exchange): string {
   const parts = biggest(shown);
   const said = parts.length ? total + t("h.colon") + parts.join(t("h.comma")) : total;
   const ended = ending(shown);
-  return ended ? `${ended} ${said}.` : said;
+  return ended ? t("h.ended", { ended, said }) : said;
 }
 
 export function ending(shown: Exchange): string {
@@ -29,17 +33,17 @@ export function ending(shown: Exchange): string {
   if (end === "completed") return "";
   const where = phase ? ` ${t("f.in", { phase: phaseWord(phase) })}` : "";
   const why = [kind, detail].filter(Boolean).join(": ");
-  const text = t(end === "failed" ? "f.failed" : "f.aborted") + where + (why ? `: ${why}` : "");
-  return /[.!?…。]$/.test(text) ? text : `${text}.`;
+  const text = t(end === "failed" ? "f.failed" : "f.aborted") + where + (why ? t("h.colon") + why : "");
+  return /[.!?…。]$/.test(text) ? text : text + t("h.stop");
 }
 
 function biggest(shown: Exchange): string[] {
   const total = shown.timeline.end_ns;
-  const sum = (...phases: (ShownPhase | null)[]): number =>
+  const sum = (...phases: (Phase | null)[]): number =>
     shown.rows.reduce((ns, row) => (row.won && phases.includes(row.phase) ? ns + row.duration_ns : ns), 0);
   const n = shown.metrics.completion_tokens;
   const per = tokensPerSecond(shown.metrics);
-  const decoded = n === null ? "" : ` ${t("h.tokens", { n })}${per ? ` (${rate(per)})` : ""}`;
+  const decoded = n === null ? "" : ` ${t("h.tokens", { n: n.toLocaleString("en") })}${per ? ` (${rate(per)})` : ""}`;
   const parts: [number, string][] = [
     [sum("dns", "connect", "proxy", "tls"), t("h.connecting")],
     [sum("wait", "queue", "prefill"), t(shown.metrics.ttft_ns === null ? "h.waiting" : "h.first")],
@@ -49,7 +53,6 @@ function biggest(shown: Exchange): string[] {
     [sum("caller"), t("h.caller")],
     [sum("send"), t("h.send")],
     [sum("render"), t("h.render")],
-    [sum("network"), t("h.network")],
     [shown.rows.reduce((ns, row) => (row.won ? ns : ns + row.duration_ns), 0), t("h.lost")],
     [sum(null), t("h.unexplained")],
   ];

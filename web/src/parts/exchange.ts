@@ -1,10 +1,11 @@
 // <unslow-exchange>: figures, waterfall, tokens, facts and outcome of one exchange, on one shared view.
 import { h } from "../core/dom.js";
-import { bytes, duration, maybe, rate } from "../core/format.js";
-import { changes, t, type Key } from "../core/i18n.js";
+import { duration, maybe, rate } from "../core/format.js";
+import { changes, type Key } from "../core/i18n.js";
 import { tokensPerSecond, type Exchange } from "../core/record.js";
 import { View } from "../core/view.js";
-import { ending, headline } from "../core/words.js";
+import { headline } from "../core/words.js";
+import { facts } from "./facts.js";
 import "./tokens.js";
 import type { Tokens } from "./tokens.js";
 import "./waterfall.js";
@@ -55,38 +56,6 @@ export class ExchangeView extends HTMLElement {
       h("p", { class: `verdict ${shown.timeline.outcome.end}` }, headline(shown)), figures(shown),
       h("section", { class: "panel" }, waterfall), h("section", { class: "panel" }, tokens), h("section", { class: "panel" }, facts(shown)));
   }
-}
-
-const UNIT: [RegExp, (value: number) => string][] = [
-  [/_ns$/, duration],
-  [/_bytes$/, bytes],
-];
-
-function shownValue(name: string, value: unknown): string {
-  if (typeof value === "boolean") return t(value ? "f.yes" : "f.no");
-  if (typeof value === "number") return UNIT.find(([suffix]) => suffix.test(name))?.[1](value) ?? String(value);
-  return String(value);
-}
-
-const plainName = (name: string): string => name.replace(/_(ns|bytes)$/, "").replaceAll("_", " ");
-
-/** Facts as flat pairs: `usage.prompt tokens` and so on; what is unknown is left out. */
-export function flatFacts(value: Record<string, unknown>, prefix = ""): [string, string][] {
-  return Object.entries(value).flatMap(([name, found]): [string, string][] => {
-    if (found === null || found === undefined) return [];
-    const shown = prefix + (prefix.startsWith("headers") ? name : plainName(name));
-    if (Array.isArray(found)) return found.length ? [[shown, found.map(String).join(name === "notes" ? "\n" : ", ")]] : [];
-    if (typeof found === "object") return flatFacts(found as Record<string, unknown>, `${plainName(name)} · `);
-    return [[shown, shownValue(name, found)]];
-  });
-}
-
-function facts(shown: Exchange): HTMLElement {
-  const pairs = flatFacts(shown.timeline.facts);
-  const outcome = shown.timeline.outcome.end === "completed" ? t("f.completed") : ending(shown);
-  const list = h("dl", { class: "facts" }, h("div", {}, h("dt", { t: "f.outcome" }), h("dd", { class: `end-${shown.timeline.outcome.end}` }, outcome)));
-  for (const [name, value] of pairs) list.append(h("div", {}, h("dt", {}, name), h("dd", {}, value)));
-  return h("div", {}, h("div", { class: "part-head" }, h("h3", { t: "f.title" })), list);
 }
 
 customElements.define("unslow-exchange", ExchangeView);

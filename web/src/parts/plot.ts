@@ -1,5 +1,5 @@
 // What both plots share: an SVG as wide as its place, a time axis, zoom by pointer, wheel and keys, and one tooltip.
-import { h, s } from "../core/dom.js";
+import { h, icon, s } from "../core/dom.js";
 import { tickLabel, tickStep } from "../core/format.js";
 import { View, viewKey } from "../core/view.js";
 
@@ -8,7 +8,7 @@ let serial = 0;
 export class Plot {
   readonly svg = s("svg", { class: "plot-svg", "aria-hidden": "true" });
   readonly box = h("div", { class: "plot" }, this.svg);
-  readonly tip = h("div", { class: "tip", role: "status", hidden: true });
+  readonly tip = h("div", { class: "tip", role: "status", popover: "manual", hidden: true });
   readonly id = `plot${++serial}`;
   width = 600;
   private band: SVGRectElement | null = null;
@@ -52,7 +52,7 @@ export class Plot {
   }
 
   axis(top: number, bottom: number): void {
-    const step = tickStep(this.view.span, this.width / 72);
+    const step = tickStep(this.view.span, this.width / 60);
     const lines = s("g", { class: "axis" });
     for (let ns = Math.ceil(this.view.start / step) * step; ns <= this.view.end; ns += step) {
       const x = Math.round(this.x(ns)) + 0.5;
@@ -76,7 +76,10 @@ export class Plot {
     const list = h("dl");
     for (const [name, value] of lines) if (value) list.append(h("dt", {}, name), h("dd", {}, value));
     this.tip.replaceChildren(h("strong", {}, title), list, note ? h("p", {}, note) : "");
-    this.tip.hidden = false;
+    if (this.tip.hidden) {
+      this.tip.hidden = false;
+      this.tip.showPopover?.(); // the top layer: nothing clips it, and fixed means the viewport
+    }
     const { width, height } = this.tip.getBoundingClientRect();
     const left = Math.min(Math.max(8, clientX + 14), innerWidth - width - 8);
     const below = clientY + 18;
@@ -85,6 +88,8 @@ export class Plot {
   }
 
   hush(): void {
+    if (this.tip.hidden) return;
+    this.tip.hidePopover?.();
     this.tip.hidden = true;
   }
 
@@ -164,6 +169,14 @@ export class Plot {
     this.band?.remove();
     this.band = null;
   }
+}
+
+/** Buttons for who has neither wheel nor keys. */
+export function zoomButtons(view: View): HTMLElement {
+  const button = (label: "w.zoomin" | "w.zoomout" | "w.zoomall", sign: "plus" | "minus" | "all", act: () => void) =>
+    h("button", { type: "button", class: "tiny", "t-aria-label": label, "t-title": label, onclick: act }, icon(sign));
+  return h("div", { class: "zoom" }, button("w.zoomin", "plus", () => view.zoom(0.5)), button("w.zoomout", "minus", () => view.zoom(2)),
+    button("w.zoomall", "all", () => view.reset()));
 }
 
 /** The pattern that marks what was not measured, once a plot. */

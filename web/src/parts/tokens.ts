@@ -1,6 +1,6 @@
 // <unslow-tokens>: every stream event at its arrival, the gaps between tokens below.
 import { h, s } from "../core/dom.js";
-import { bytes, duration, exact } from "../core/format.js";
+import { bytes, digitsOf, duration, exact } from "../core/format.js";
 import { gaps, nearest, quantile, type Gap } from "../core/gaps.js";
 import { changes, t, type Key } from "../core/i18n.js";
 import type { Chunks, ChunkKind, Exchange } from "../core/record.js";
@@ -21,6 +21,7 @@ export class Tokens extends HTMLElement {
   private gaps: Gap[] = [];
   private plot: Plot | null = null;
   private picked = -1;
+  private readonly levels = h("div", { class: "tk-levels", "aria-hidden": "true" });
   private readonly tableBox = h("details", { class: "fallback", ontoggle: () => this.table() });
   private readonly relabel = () => this.shell();
 
@@ -49,7 +50,8 @@ export class Tokens extends HTMLElement {
     plot.box.addEventListener("pointermove", (event) => this.hover(event));
     plot.box.addEventListener("pointerleave", () => plot.hush());
     const body = h("div", { class: "tk-body", role: "group", tabindex: 0, "t-aria-label": "k.keys",
-      onkeydown: (e: KeyboardEvent) => this.step(e) || plot.key(e), onblur: () => plot.hush() }, plot.box);
+      onkeydown: (e: KeyboardEvent) => this.step(e) || plot.key(e), onblur: () => plot.hush() },
+      h("div", { class: "tk-lanes", "aria-hidden": "true" }, h("span", { t: "k.arrivals" }), h("span", { t: "k.gaps" })), plot.box, this.levels);
     this.tableBox.replaceChildren(h("summary", { t: "k.table" }));
     this.replaceChildren(
       h("div", { class: "part-head" }, h("h3", { t: "k.title" }), h("div", { class: "tk-figures" })),
@@ -61,12 +63,12 @@ export class Tokens extends HTMLElement {
   private refresh(): void {
     const chunks = this.exchange?.timeline.chunks;
     if (!chunks || !this.plot) return;
-    const some = chunks.arrival_ns.length > 0;
+    const some = chunks.arrival_ns.length > 0 || this.hasAttribute("live");
     for (const [selector, hidden] of [[".tk-body", !some], [".tk-none", some], [".legend", !some]] as const) {
       const node = this.querySelector<HTMLElement>(selector);
       if (node) node.hidden = hidden;
     }
-    this.tableBox.hidden = !some;
+    this.tableBox.hidden = !chunks.arrival_ns.length;
     this.figures(chunks);
     this.querySelector(".legend")?.replaceChildren(...this.legend(chunks));
     this.draw();
@@ -132,17 +134,25 @@ export class Tokens extends HTMLElement {
       (ns > p95 ? wide : normal).push(`M${left.toFixed(1)} ${floor}v${(-tall).toFixed(1)}h${width.toFixed(1)}v${tall.toFixed(1)}z`);
     }
     plot.svg.append(s("path", { class: "gap", d: normal.join("") }), s("path", { class: "gap wide", d: wide.join("") }));
-    for (const [q, name] of [[0.5, "p50"], [0.95, "p95"]] as const) {
-      const at = quantile(widths, q);
+    this.drawLevels(plot, floor, max, [["p50", quantile(widths, 0.5)], ["p95", quantile(widths, 0.95)]]);
+  }
+
+  /** Where the usual gaps end: a line, and its name beside the plot. Two lines too close for two names share one. */
+  private drawLevels(plot: Plot, floor: number, max: number, levels: [string, number | null][]): void {
+    const words: { name: string; y: number }[] = [];
+    for (const [name, at] of levels) {
       if (at === null) continue;
       const y = Math.round(floor - (at / max) * GAP_HEIGHT) + 0.5;
       plot.svg.append(s("path", { class: "level", d: `M0 ${y}H${plot.width}` }));
-      if (q === 0.5 || this.levelsApart(widths, max)) plot.svg.append(s("text", { class: "level-word", x: 2, y: y - 3 }, name));
+      const last = words[words.length - 1];
+      if (last && Math.abs(last.y - y) < 12) last.name += ` · ${name}`;
+      else words.push({ name, y });
     }
-  }
-
-  private levelsApart(widths: number[], max: number): boolean {
-    return (((quantile(widths, 0.95) ?? 0) - (quantile(widths, 0.5) ?? 0)) / max) * GAP_HEIGHT > 12;
+    this.levels.replaceChildren(...words.map(({ name, y }) => {
+      const word = h("span", {}, name);
+      word.style.top = `${Math.min(y, floor - 6) - 8}px`;
+      return word;
+    }));
   }
 
   private drawPicked(plot: Plot, chunks: Chunks): void {
@@ -195,11 +205,12 @@ export class Tokens extends HTMLElement {
   private table(): void {
     const chunks = this.exchange?.timeline.chunks;
     if (!this.tableBox.open || !chunks) return;
-    const head = h("tr", {}, ...(["k.event", "k.kind", "k.at", "k.error", "k.gap", "k.size"] as const).map((key) => h("th", { scope: "col", t: key })));
+    const head = h("tr", {}, ...(["k.event", "k.kind", "k.at", "k.error", "k.gap", "k.size"] as const).map((key, n) => h("th", { scope: "col", class: n > 1 ? "num" : "", t: key })));
+    const digits = digitsOf([...chunks.arrival_ns, ...chunks.error_ns]);
     const lines = chunks.arrival_ns.slice(0, MOST_LINES).map((at, n) => h("tr", {},
-      h("th", { scope: "row" }, String(n + 1)), h("td", {}, t(`kind.${chunks.kind[n] ?? "content"}` as Key)), h("td", { class: "num" }, exact(at)),
-      h("td", { class: "num" }, chunks.error_ns[n] ? `± ${exact(chunks.error_ns[n] ?? 0)}` : ""),
-      h("td", { class: "num" }, n ? exact(at - (chunks.arrival_ns[n - 1] ?? 0)) : ""), h("td", { class: "num" }, bytes(chunks.size_bytes[n] ?? 0))));
+      h("th", { scope: "row" }, String(n + 1)), h("td", {}, t(`kind.${chunks.kind[n] ?? "content"}` as Key)), h("td", { class: "num" }, exact(at, digits)),
+      h("td", { class: "num" }, chunks.error_ns[n] ? `± ${exact(chunks.error_ns[n] ?? 0, digits)}` : ""),
+      h("td", { class: "num" }, n ? exact(at - (chunks.arrival_ns[n - 1] ?? 0), digits) : ""), h("td", { class: "num" }, bytes(chunks.size_bytes[n] ?? 0))));
     this.tableBox.querySelectorAll("table, p").forEach((node) => node.remove());
     this.tableBox.append(h("table", {}, h("thead", {}, head), h("tbody", {}, ...lines)));
     if (chunks.arrival_ns.length > MOST_LINES) this.tableBox.append(h("p", { class: "hint" }, t("k.shown", { n: MOST_LINES })));

@@ -1,13 +1,14 @@
 // <unslow-waterfall>: the ledger over time, one line a row.
 import { h, s } from "../core/dom.js";
-import { duration, exact, share } from "../core/format.js";
+import { digitsOf, duration, exact, share } from "../core/format.js";
 import { changes, t } from "../core/i18n.js";
 import type { Bar, Exchange, Row } from "../core/record.js";
 import { View } from "../core/view.js";
 import { hopWord, phaseAbout, phaseClass, rowWord, sourceWord } from "../core/words.js";
-import { Plot, hatch } from "./plot.js";
+import { Plot, hatch, zoomButtons } from "./plot.js";
 
 const ROW = 28;
+const ROW_DENSE = 22;
 const TOP = 24;
 const MARKS = 32;
 
@@ -43,23 +44,21 @@ export class Waterfall extends HTMLElement {
     changes.removeEventListener("change", this.relabel);
   }
 
+  private get row(): number {
+    return this.hasAttribute("dense") ? ROW_DENSE : ROW;
+  }
+
   private shell(): void {
     this.plot?.disconnect();
     const plot = new Plot(this.view, () => this.draw());
     this.plot = plot;
     plot.box.addEventListener("pointermove", (event) => this.hover(event));
     plot.box.addEventListener("pointerleave", () => plot.hush());
-    const button = (label: "w.zoomin" | "w.zoomout" | "w.zoomall", sign: string, act: () => void) =>
-      h("button", { type: "button", class: "tiny", "t-aria-label": label, "t-title": label, onclick: act }, sign);
-    const zoom = h("div", { class: "zoom" },
-      button("w.zoomin", "+", () => this.view.zoom(0.5)),
-      button("w.zoomout", "−", () => this.view.zoom(2)),
-      button("w.zoomall", "0", () => this.view.reset()));
     const body = h("div", { class: "wf-body", role: "group", tabindex: 0, "t-aria-label": "w.keys", onkeydown: (e: KeyboardEvent) => plot.key(e) },
       this.labels, plot.box, this.times);
     this.tableBox.replaceChildren(h("summary", { t: "w.table" }));
     this.replaceChildren(
-      h("div", { class: "part-head" }, h("h3", { t: "w.title" }), zoom),
+      h("div", { class: "part-head" }, h("h3", { t: "w.title" }), zoomButtons(this.view)),
       body,
       h("div", { class: "wf-foot" }, this.legend(), h("span", { class: "hint", t: "w.hint" })),
       this.tableBox, plot.tip);
@@ -106,15 +105,29 @@ export class Waterfall extends HTMLElement {
       this.plot?.hush();
       this.plot?.svg.querySelectorAll(".bar.on").forEach((bar) => bar.classList.remove("on"));
     };
-    return h("button", { type: "button", class: `wf-label${row.won ? "" : " lost"}`, onfocus: show, onblur: hide, onmouseenter: show, onmouseleave: hide },
+    const alike = (this.exchange?.rows ?? []).filter((one) => one.phase === row.phase).length > 1;
+    const cls = ["wf-label", row.won ? "" : "lost", alike ? "alike" : ""].filter(Boolean).join(" ");
+    return h("button", { type: "button", class: cls, onfocus: show, onblur: hide, onmouseenter: show, onmouseleave: hide, onclick: () => this.zoomTo(n) },
       h("i", { class: `dot ${phaseClass(row.phase)}` }), h("span", { class: "wf-word" }, rowWord(row)),
       row.hop ? h("small", {}, hopWord(row)) : "");
+  }
+
+  /** Zoom to where a row has its time; all of it again when it is already on show. */
+  private zoomTo(n: number): void {
+    const bars = this.exchange?.bars.filter((bar) => bar.row === n) ?? [];
+    if (!bars.length) return;
+    const start = Math.min(...bars.map((bar) => bar.start_ns));
+    const end = Math.max(...bars.map((bar) => bar.end_ns));
+    const room = (end - start) * 0.1;
+    const [from, to] = [this.view.start, this.view.end];
+    this.view.show(start - room, end + room);
+    if (this.view.start === from && this.view.end === to) this.view.reset();
   }
 
   private draw(): void {
     const { plot, exchange } = this;
     if (!plot || !exchange) return;
-    const height = TOP + exchange.rows.length * ROW + MARKS;
+    const height = TOP + exchange.rows.length * this.row + MARKS;
     plot.fresh(height);
     plot.svg.append(hatch(`${plot.id}h`));
     plot.axis(TOP, height - MARKS);
@@ -131,7 +144,7 @@ export class Waterfall extends HTMLElement {
     const left = Math.max(-4, plot.x(bar.start_ns));
     const right = Math.min(plot.width + 4, plot.x(bar.end_ns));
     const width = Math.max(1.5, right - left);
-    const at = { x: left.toFixed(2), y: TOP + bar.row * ROW + 6, width: width.toFixed(2), height: ROW - 12, rx: Math.min(2.5, width / 2) };
+    const at = { x: left.toFixed(2), y: TOP + bar.row * this.row + 5, width: width.toFixed(2), height: this.row - 10, rx: Math.min(2.5, width / 2) };
     const cls = `bar ${phaseClass(row.phase)}${row.won ? "" : " lost"}`;
     const solid = s("rect", { ...at, class: cls, "data-row": bar.row });
     if (row.source === "measured" || row.source === null) return [solid];
@@ -139,7 +152,9 @@ export class Waterfall extends HTMLElement {
   }
 
   private marks(shown: Exchange, plot: Plot, height: number): void {
+    const { ttft_ns, ttfot_ns } = shown.metrics;
     const found = ([["TTFB", "ttfb_ns"], ["TTFT", "ttft_ns"], ["TTFOT", "ttfot_ns"]] as const)
+      .filter(([name]) => name !== "TTFOT" || ttfot_ns !== ttft_ns) // named where it tells something new
       .map(([name, key]) => ({ name, at: shown.metrics[key] }))
       .filter((m): m is { name: "TTFB" | "TTFT" | "TTFOT"; at: number } => m.at !== null && m.at >= this.view.start && m.at <= this.view.end);
     const merged: { names: string[]; x: number }[] = [];
@@ -164,7 +179,7 @@ export class Waterfall extends HTMLElement {
     const { plot, exchange } = this;
     if (!plot || !exchange || event.buttons > 0) return;
     const rect = plot.box.getBoundingClientRect();
-    const n = Math.floor((event.clientY - rect.top - TOP) / ROW);
+    const n = Math.floor((event.clientY - rect.top - TOP) / this.row);
     if (n < 0 || n >= exchange.rows.length) return plot.hush();
     const at = plot.at(event.clientX - rect.left);
     const slack = (this.view.span / plot.width) * 4;
@@ -183,16 +198,17 @@ export class Waterfall extends HTMLElement {
       [t("w.source"), sourceWord(row)],
     ];
     if (bar) lines.push(["", ""], [duration(bar.end_ns - bar.start_ns), `${exact(bar.start_ns)} → ${exact(bar.end_ns)}`]);
-    this.plot.tell(lines, rowWord(row), x, y, phaseAbout(row.phase));
+    this.plot.tell(lines, rowWord(row), x, y, phaseAbout(row));
   }
 
   private table(): void {
     if (!this.tableBox.open || !this.exchange) return;
     const total = this.exchange.timeline.end_ns;
-    const head = h("tr", {}, ...(["w.phase", "w.hop", "w.source", "w.time", "w.share"] as const).map((key) => h("th", { scope: "col", t: key })));
+    const digits = digitsOf([total, ...this.exchange.rows.map((row) => row.duration_ns)]);
+    const head = h("tr", {}, ...(["w.phase", "w.hop", "w.source", "w.time", "w.share"] as const).map((key, n) => h("th", { scope: "col", class: n > 2 ? "num" : "", t: key })));
     const lines = this.exchange.rows.map((row) => h("tr", {}, h("th", { scope: "row" }, rowWord(row)), h("td", {}, hopWord(row)), h("td", {}, sourceWord(row)),
-      h("td", { class: "num" }, exact(row.duration_ns)), h("td", { class: "num" }, share(row.duration_ns, total))));
-    const foot = h("tr", {}, h("th", { scope: "row", colspan: 3, t: "w.sum" }), h("td", { class: "num" }, exact(total)), h("td", { class: "num" }, "100%"));
+      h("td", { class: "num" }, exact(row.duration_ns, digits)), h("td", { class: "num" }, share(row.duration_ns, total))));
+    const foot = h("tr", {}, h("th", { scope: "row", colspan: 3, t: "w.sum" }), h("td", { class: "num" }, exact(total, digits)), h("td", { class: "num" }, "100%"));
     this.tableBox.querySelector("table")?.remove();
     this.tableBox.append(h("table", {}, h("thead", {}, head), h("tbody", {}, ...lines), h("tfoot", {}, foot)));
   }

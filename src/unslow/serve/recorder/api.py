@@ -23,7 +23,7 @@ from unslow.serve.recorder.guard import error_answer
 from unslow.serve.recorder.history import HistoryKept
 from unslow.serve.recorder.operations import MAX_LIMIT, MAX_PAGE_BYTES, OPERATIONS, openapi
 from unslow.serve.recorder.payloads import Accepted, Health, Page, Purged, Summary, summary
-from unslow.serve.recorder.redact import redacted, refused
+from unslow.serve.recorder.redact import of_page, refused
 from unslow.show.export.prometheus import OPENMETRICS, TEXT, render, wants_openmetrics
 from unslow.show.report.payload import exchange
 
@@ -147,7 +147,7 @@ def _page_timeline(body: bytes) -> Timeline:
         raise Refused(400, "no_request_id", "facts.request_id must be the x-unslow-id of the exchange")
     if why := refused(timeline):
         raise Refused(400, "invalid_timeline", f"not a valid Timeline: {why}")
-    return redacted(timeline)
+    return of_page(timeline)
 
 
 async def _body(request: Request, limit: int) -> bytes:

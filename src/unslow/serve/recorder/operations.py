@@ -28,7 +28,8 @@ OPERATIONS: tuple[Operation, ...] = (
         [Answer(200, "The exchange.", Exchange)], [_ID],
     ),
     Operation(
-        "POST", "/api/exchanges", "add_page_timeline", "Add the page's own record of an exchange (party `page`).",
+        "POST", "/api/exchanges", "add_page_timeline",
+        "Add the page's own record of an exchange (party `page`), of the trace that it sent in `traceparent`.",
         [Answer(201, "Taken.", Accepted)], takes=Timeline,
     ),
     Operation(

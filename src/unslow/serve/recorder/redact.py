@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import re
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
-from unslow.core.timeline import Timeline, problems
+from unslow.core.timeline import Facts, Outcome, Timeline, problems
 
 KEPT_HEADERS = frozenset(
     {
@@ -20,6 +21,12 @@ KEPT_HEADERS = frozenset(
 )  # fmt: skip
 """Response headers that explain time and carry no secret."""
 KEPT_PREFIXES = ("x-ratelimit-", "anthropic-ratelimit-", "x-unslow-", "x-groq-")
+PAGE_FACTS = (
+    *("alpn", "finish_reason", "http_version", "method", "model", "model_answered", "request_bytes", "request_id"),
+    *("response_bytes", "reused", "status", "stamps", "stream", "url", "usage"),
+)
+"""What a page may say of an exchange: words and numbers, nothing that a text could hide in."""
+MAX_WORD_CHARS = 200
 MAX_NS = 1 << 52
 _SECRET_KEY = re.compile(r"key|token|secret|password|passwd|authorization|cookie|credential", re.IGNORECASE)
 _COUNT_KEY = re.compile(r"_tokens?_(?:limit|count)$|max_tokens|has_key|_env$", re.IGNORECASE)
@@ -47,6 +54,17 @@ def redacted(timeline: Timeline) -> Timeline:
         return timeline
     facts = msgspec.structs.replace(facts, url=url, headers=headers, redirects=redirects)
     return msgspec.structs.replace(timeline, facts=facts)
+
+
+def of_page(timeline: Timeline) -> Timeline:
+    """A page's Timeline with the facts that a page knows, each word bounded: no headers, notes or free text."""
+    told = {name: _word(getattr(timeline.facts, name)) for name in PAGE_FACTS}
+    outcome = Outcome(timeline.outcome.end, timeline.outcome.phase, _word(timeline.outcome.kind))
+    return redacted(msgspec.structs.replace(timeline, facts=Facts(**told), outcome=outcome, clocks=()))
+
+
+def _word(value: Any) -> Any:
+    return value[:MAX_WORD_CHARS] if isinstance(value, str) else value
 
 
 def bare_url(url: str) -> str:
