@@ -21,11 +21,11 @@ from unslow.core.wire.http1 import (
     ResponseHead,
     UntilClose,
     answer_body,
-    read_response_head,
     stray_line_end,
 )
 from unslow.errors import RemoteProtocolError
 from unslow.serve.gateway.headers import answer_head
+from unslow.serve.gateway.known import AnswerHead
 from unslow.serve.gateway.ledger import LedgerComment
 from unslow.serve.gateway.observer import BATCH, LARGE_BYTES, Observer, observer_for
 from unslow.serve.gateway.record import comment_of
@@ -90,14 +90,14 @@ class Answer:
                 self._hold(data)
                 return
             try:
-                head = read_response_head(data[: end + 2])
+                read = self.exchange.gateway.answer_heads.read(data[: end + 2])
             except RemoteProtocolError as error:
                 self.exchange.answer_broken(str(error))
                 return
             data = data[end + 4 :]
-            if head.status >= 200 or head.status == 101:
-                self.head = head
-        self._started(self.head, data, now_ns)
+            if read.head.status >= 200 or read.head.status == 101:
+                self.head = read.head
+        self._started(read, data, now_ns)
 
     def _hold(self, data: bytes) -> None:
         if data[:7] != b"HTTP/1."[: len(data)]:
@@ -109,16 +109,16 @@ class Answer:
         else:
             self._held = data
 
-    def _started(self, head: ResponseHead, rest: bytes, now_ns: int) -> None:
+    def _started(self, read: AnswerHead, rest: bytes, now_ns: int) -> None:
         """The head is whole: send it on, with the part of the body that came along."""
-        exchange = self.exchange
+        exchange, head = self.exchange, read.head
         if head.status == 101:
-            self._switch(head, rest)
+            self._switch(read, rest)
             return
         body = self._body = answer_body(head, exchange.head.method)
         framing = self._framing(head, body)
         self._choose_look(head)
-        out = answer_head(head, keyed=exchange.keyed, lines=exchange.answer_lines(now_ns) + framing)
+        out = answer_head(read, keyed=exchange.keyed, lines=exchange.answer_lines(now_ns) + framing)
         pieces: list[bytes] = []
         if rest:
             try:
@@ -163,15 +163,15 @@ class Answer:
         self._straight = True
         self.connection.stream(received)
 
-    def _switch(self, head: ResponseHead, rest: bytes) -> None:
+    def _switch(self, read: AnswerHead, rest: bytes) -> None:
         """101: from here on bytes go both ways as they are (RFC 9110, section 7.8)."""
         exchange = self.exchange
         if exchange.head.upgrade is None:
             exchange.answer_broken("switched protocols without being asked to")
             return
-        upgrade = head.index.get(b"upgrade") or exchange.head.upgrade
+        upgrade = read.head.index.get(b"upgrade") or exchange.head.upgrade
         framing = b"connection: upgrade\r\nupgrade: %b\r\n" % upgrade
-        out = answer_head(head, keyed=exchange.keyed, lines=exchange.answer_lines(self._last_ns) + framing)
+        out = answer_head(read, keyed=exchange.keyed, lines=exchange.answer_lines(self._last_ns) + framing)
         self.tunnel = exchange.head_is_out = True
         self._write(out + rest)
         exchange.tunnel_open()

@@ -12,7 +12,7 @@ from unslow.core.policy.timeouts import Limits, Wait
 from unslow.core.timeline import Clock
 from unslow.errors import ConfigError
 from unslow.serve.gateway.feed import Feed
-from unslow.serve.gateway.known import Heads
+from unslow.serve.gateway.known import AnswerHeads, Heads
 from unslow.serve.gateway.pool import Pool
 from unslow.serve.gateway.settings import GatewaySettings
 from unslow.serve.gateway.wheel import Wheel
@@ -38,7 +38,7 @@ class Gateway:
         self.limits = read_limits(settings)
         self.wheel = Wheel(loop)
         self.feed = Feed(settings.recorder_socket, settings.recorder_buffer_messages)
-        self.heads = Heads(settings.max_headers)
+        self.heads, self.answer_heads = Heads(settings.max_headers), AnswerHeads()
         self.clients: set[ClientConnection] = set()
         share = max(1, settings.workers)
         self.max_clients = max(1, settings.max_connections // share)

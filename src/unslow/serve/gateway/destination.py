@@ -20,7 +20,6 @@ def destination(gateway: Gateway, exchange: Exchange) -> str | None:
     the upstream that lists no models, or is refused where there is none.
     """
     routes, body = gateway.routes, exchange.body
-    exchange.model = body.model
     named = exchange.head.index.get(b"x-unslow-upstream")
     if named is not None:
         name = named.decode("utf-8", "replace")
@@ -29,6 +28,7 @@ def destination(gateway: Gateway, exchange: Exchange) -> str | None:
         return name
     if routes.single:
         return routes.without_model()
+    exchange.model = body.model
     if exchange.path.startswith(_MODEL_PATH):
         exchange.model = exchange.path[len(_MODEL_PATH) :]
     if exchange.model is not None:

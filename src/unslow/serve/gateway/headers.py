@@ -8,7 +8,7 @@ and CORS fields are left out, ours are added.
 from __future__ import annotations
 
 from unslow.core.wire.http1 import HOP_BY_HOP, Field, RequestHead, ResponseHead, reason, write_fields
-from unslow.serve.gateway.known import Known
+from unslow.serve.gateway.known import AnswerHead, Known
 from unslow.serve.gateway.way import Way
 
 MAX_SENT = 8
@@ -51,11 +51,19 @@ def _request_head(head: RequestHead, way: Way, *, gateway_key: bool) -> bytes:
     return first + way.lines + write_fields(head.fields, drop=drop, named=head.named)
 
 
-def answer_head(answer: ResponseHead, *, keyed: bool, lines: bytes) -> bytes:
+def answer_head(answer: AnswerHead, *, keyed: bool, lines: bytes) -> bytes:
     """The head of an answer as the client gets it; `lines` are our field lines."""
-    kept = write_fields(answer.fields, drop=_DROP_KEYED if keyed else _DROP, named=answer.named)
-    phrase = answer.phrase or reason(answer.status)
-    return b"HTTP/1.1 %d %b\r\n" % (answer.status, phrase) + kept + lines + b"\r\n"
+    kept = answer.kept.get(keyed)
+    if kept is None:
+        kept = answer.kept[keyed] = _answer_head(answer.head, keyed=keyed)
+    date = b"" if b"date" in answer.head.named else answer.date
+    return b"%b%b%b\r\n" % (kept, date, lines)
+
+
+def _answer_head(head: ResponseHead, *, keyed: bool) -> bytes:
+    phrase = head.phrase or reason(head.status)
+    first = b"HTTP/1.1 %d %b\r\n" % (head.status, phrase)
+    return first + write_fields(head.fields, drop=_DROP_KEYED if keyed else _DROP, named=head.named)
 
 
 def cors_fields(origin: bytes | None) -> list[Field]:

@@ -3,14 +3,15 @@
 Theory of operation. A client sends the same head with every request, but for its body's length. So the line of the
 length is cut out, and what is left is looked up: if it was read before, byte for byte, all that follows from it is
 known as well: its fields, whether it may pass the door, and what it looks like on its way to an upstream. What is new
-is read strictly, and remembered up to a bound.
+is read strictly, and remembered up to a bound. Heads of answers likewise: of an engine's only length and date change.
 """
 
 from __future__ import annotations
 
 import re
+from copy import copy
 
-from unslow.core.wire.http1 import RequestHead, read_length, read_request_head
+from unslow.core.wire.http1 import RequestHead, ResponseHead, read_length, read_request_head, read_response_head
 from unslow.errors import RemoteProtocolError
 from unslow.serve.gateway.way import Way
 
@@ -18,7 +19,8 @@ MAX_HEADS = 512
 MAX_REMEMBERED_BYTES = 4096
 """Heads that are remembered, and how long each may be: 2 MB a worker."""
 _LENGTH_LINES = (b"\r\ncontent-length: ", b"\r\nContent-Length: ")
-"""How clients write it. Other spellings are read as any field is."""
+"""How everybody writes it. Other spellings are read as any field is."""
+_DATE_LINES = (b"\r\ndate: ", b"\r\nDate: ")
 _TRACEPARENT = re.compile(rb"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-([0-9a-f]{2})(?:-.*)?")
 
 
@@ -73,6 +75,55 @@ class Heads:
                 self._known.clear()
             self._known[block] = known
         return known
+
+
+class AnswerHead:
+    """The head of one answer. `kept` is what of it goes on, by whether a key of ours went along; `date` is its line."""
+
+    __slots__ = ("date", "head", "kept")
+
+    def __init__(self, head: ResponseHead, kept: dict[bool, bytes], date: bytes) -> None:
+        self.head, self.kept, self.date = head, kept, date
+
+
+class AnswerHeads:
+    """Reads heads of answers, and remembers them."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, tuple[ResponseHead, dict[bool, bytes]]] = {}
+
+    def read(self, block: bytes) -> AnswerHead:
+        """Read a head; `block` ends with the CRLF of its last line. Raises RemoteProtocolError."""
+        block, length = _without_length(block)
+        block, date = _without_date(block)
+        known, kept = self._known.get(block) or self._read(block)
+        if length is None:
+            return AnswerHead(known, kept, date)
+        if known.chunked or known.length not in (None, length):
+            raise RemoteProtocolError("it states its body's length twice", status_hint=502)
+        head = copy(known)
+        head.length = length
+        return AnswerHead(head, kept, date)
+
+    def _read(self, block: bytes) -> tuple[ResponseHead, dict[bool, bytes]]:
+        known: tuple[ResponseHead, dict[bool, bytes]] = (read_response_head(block), {})
+        if len(block) <= MAX_REMEMBERED_BYTES:
+            if len(self._known) >= MAX_HEADS:
+                self._known.clear()
+            self._known[block] = known
+        return known
+
+
+def _without_date(block: bytes) -> tuple[bytes, bytes]:
+    """A head without its date, and the date's line."""
+    for line in _DATE_LINES:
+        at = block.find(line)
+        if at >= 0:
+            end = block.find(b"\r\n", at + 2)
+            value = block[at + len(line) : end]
+            if value.isascii() and value.decode().isprintable():
+                return block[:at] + block[end:], block[at + 2 : end + 2]
+    return block, b""
 
 
 def _without_length(block: bytes) -> tuple[bytes, int | None]:

@@ -11,6 +11,8 @@ from unslow.core.wire.http1 import chunk
 
 SCANNED_BYTES = 64 << 10
 """A body up to this size that came whole is decoded rather than scanned for its model."""
+UNREAD_BYTES = 4096
+"""A body up to this size that came whole is looked into when somebody asks; with one upstream, that is afterwards."""
 
 
 class _Asked(msgspec.Struct):
@@ -23,14 +25,17 @@ _decode = msgspec.json.Decoder(_Asked).decode
 class Upload:
     """The body of one request. `held` is None once it is too long to be sent again."""
 
-    __slots__ = ("_bound", "_scan", "chunked", "done", "held", "held_bytes", "model", "model_known", "size_bytes")
+    __slots__ = (
+        "_bound", "_found", "_scan", "_unread", "chunked", "done", "held", "held_bytes", "model_known", "size_bytes",
+    )  # fmt: skip
 
     def __init__(self, *, chunked: bool, content_type: bytes, bound_bytes: int) -> None:
         self.chunked, self._bound = chunked, bound_bytes
         self.done = self.model_known = False
         self.held: list[bytes] | None = []
         self.held_bytes = self.size_bytes = 0
-        self.model: str | None = None
+        self._found: str | None = None
+        self._unread: list[bytes] | None = None
         self._scan: ModelScan | bytes = content_type
 
     def add(self, pieces: list[bytes], *, done: bool) -> None:
@@ -43,21 +48,34 @@ class Upload:
         self.size_bytes += size
         if self.model_known:
             return
-        if first and done and size <= SCANNED_BYTES and self._quick(b"".join(pieces)):
-            return
-        if isinstance(self._scan, bytes):
-            self._scan = ModelScan(self._scan)
-        for piece in pieces:
-            self.model_known = self._scan.feed(piece)
-        self.model = self._scan.model
+        if first and done and size <= UNREAD_BYTES:
+            self._unread, self.model_known = pieces, True
+        elif not (first and done and size <= SCANNED_BYTES and self._quick(b"".join(pieces))):
+            self._look(pieces)
+
+    @property
+    def model(self) -> str | None:
+        """The model, as far as it is known by now."""
+        if self._unread is not None:
+            pieces, self._unread = self._unread, None
+            if not self._quick(b"".join(pieces)):
+                self._look(pieces)
+        return self._found
 
     def _quick(self, body: bytes) -> bool:
         try:
-            self.model = _decode(body).model
+            self._found = _decode(body).model
         except (msgspec.MsgspecError, UnicodeDecodeError):
             return False
         self.model_known = True
         return True
+
+    def _look(self, pieces: list[bytes]) -> None:
+        if isinstance(self._scan, bytes):
+            self._scan = ModelScan(self._scan)
+        for piece in pieces:
+            self.model_known = self._scan.feed(piece)
+        self._found = self._scan.model
 
     def hold(self, pieces: list[bytes]) -> None:
         """Keep pieces that could not be sent yet."""
