@@ -59,7 +59,7 @@ export function tickStep(span_ns: number, most: number): number {
 /** A tick's label, in the unit and with the digits that its step needs. */
 export function tickLabel(ns: number, step_ns: number): string {
   if (ns === 0) return "0";
-  const [unit, size] = ns >= 1e9 && step_ns >= 1e7 ? (["s", 1e9] as const) : step_ns >= 1e4 ? (["ms", 1e6] as const) : (["µs", 1e3] as const);
+  const [unit, size] = ns >= 1e9 && step_ns >= 1e7 ? (["s", 1e9] as const) : ns >= 1e6 && step_ns >= 1e4 ? (["ms", 1e6] as const) : (["µs", 1e3] as const);
   const digits = Math.max(0, -Math.floor(Math.log10(step_ns / size) + 1e-9));
   return `${(ns / size).toFixed(digits)} ${unit}`;
 }

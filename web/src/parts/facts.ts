@@ -12,7 +12,8 @@ const GROUPS: readonly (readonly [Key, readonly string[]])[] = [
     "usage.source", "stream", "response_bytes", "content_type", "content_encoding"]],
   ["f.connection", ["url", "method", "request_bytes", "upstream", "dialect", "http_version", "alpn", "tls_version", "tls_cipher", "tls_resumed", "tls_issuer", "reused", "proxy",
     "remote_address", "local_address", "addresses", "resolver", "retries", "redirects", "tcp."]],
-  ["f.server", ["server.", "headers."]],
+  ["f.server", ["server."]],
+  ["f.headers", ["headers."]],
   ["f.record", ["request_id", "stamps", "notes"]],
 ];
 
@@ -49,7 +50,12 @@ function label(path: string): string {
   return path.startsWith("headers.") ? path.slice(8) : path.replace(/_(ns|bytes)$/, "").replaceAll("_", " ").replaceAll(".", " · ");
 }
 
-const pair = (name: string, value: string, cls = ""): HTMLElement => h("div", {}, h("dt", {}, name), h("dd", { class: cls }, value));
+const pair = (name: string, value: string, cls = ""): HTMLElement => h("div", {}, h("dt", {}, name), h("dd", { class: cls }, ...breakable(value)));
+
+/** An address breaks after its slashes before it breaks anywhere. */
+function breakable(value: string): (Node | string)[] {
+  return value.split(/(?<=\/)(?!\/)/).flatMap((part, n) => (n ? [h("wbr"), part] : [part]));
+}
 
 export function facts(shown: Exchange): HTMLElement {
   const known = leaves(shown.timeline.facts);

@@ -109,7 +109,7 @@ export class Waterfall extends HTMLElement {
     const cls = ["wf-label", row.won ? "" : "lost", alike ? "alike" : ""].filter(Boolean).join(" ");
     return h("button", { type: "button", class: cls, onfocus: show, onblur: hide, onmouseenter: show, onmouseleave: hide, onclick: () => this.zoomTo(n) },
       h("i", { class: `dot ${phaseClass(row.phase)}` }), h("span", { class: "wf-word" }, rowWord(row)),
-      row.hop ? h("small", {}, hopWord(row)) : "");
+      row.hop && hopWord(row) !== rowWord(row) ? h("small", {}, hopWord(row)) : "");
   }
 
   /** Zoom to where a row has its time; all of it again when it is already on show. */
