@@ -15,8 +15,9 @@ ARGS = [
 ]  # fmt: skip
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
+    """One a module: while Playwright's synchronous API is open, no other event loop can run in this thread."""
     if CHROMIUM is None:
         pytest.skip("needs Debian's chromium (apt install chromium)")
     api = pytest.importorskip("playwright.sync_api")
