@@ -26,7 +26,7 @@ NAME = "unslow.toml"
 SECTIONS = ("gateway", "upstreams", "recorder", "engine")
 OURS = {
     "gateway": ("upstreams", "recorder_socket", "worker", "clock_id", "api_keys"),
-    "recorder": ("socket_path", "gateway_url", "config_summary", "console_token"),
+    "recorder": ("socket_path", "config_summary", "console_token"),
     "engine": ("socket_path", "host", "port"),
     "upstreams": ("name", "api_key"),
 }

@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -24,7 +24,7 @@ from unslow.cli.config import Config
 from unslow.errors import ConfigError, UnslowError
 from unslow.serve.engine.settings import EngineSettings
 from unslow.serve.gateway.settings import GatewaySettings, UpstreamSettings
-from unslow.serve.recorder.settings import ConfigSummary, RecorderSettings, UpstreamSummary
+from unslow.serve.recorder.settings import ConfigSummary, RecorderSettings, UpstreamSummary, console_hosts
 from unslow.serve.supervisor import ChildSpec, Supervisor
 
 ENGINE_READY_S = 240.0
@@ -123,19 +123,24 @@ def make_plan(
     said = {"history_path": str(data_dir() / "history.sqlite"), **config.recorder, **recorder}
     host = said.setdefault("console_host", "127.0.0.1")
     said["console_port"] = free_port(host, said.get("console_port", 8081))
-    console = url_of(host, said["console_port"])
-    origins = (*origins, console, console.replace("127.0.0.1", "localhost"))
+    origins = (*origins, *console_origins(host, said["console_port"], said.get("console_allowed_hosts", ())))
     settings = GatewaySettings(
         **asked, allowed_origins=origins, upstreams=upstreams, recorder_socket=str(run / "recorder.sock")
     )
     book = RecorderSettings(
-        **said,
+        **{"gateway_url": url_of(settings.host, settings.port), **said},
         socket_path=str(run / "recorder.sock"),
         console_token=secrets.token_urlsafe(24),
-        gateway_url=url_of(settings.host, settings.port),
         config_summary=summary(settings, engine),
     )
     return Plan(gateway=settings, recorder=book, engine=engine)
+
+
+def console_origins(host: str, port: int, allowed: Iterable[str]) -> tuple[str, ...]:
+    """The origins that the console's page can have: it calls the gateway from there. Other names may be behind TLS."""
+    here = url_of(host, port)
+    named = sorted(console_hosts(host, port, allowed) - console_hosts(host, port))
+    return (here, here.replace("127.0.0.1", "localhost"), *(f"{s}://{h}" for h in named for s in ("http", "https")))
 
 
 def summary(gateway: GatewaySettings, engine: EngineSettings | None) -> ConfigSummary:

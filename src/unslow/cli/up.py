@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
+    from unslow.cli.config import Config
     from unslow.cli.stack import Plan
     from unslow.core.timeline import Timeline
     from unslow.serve.engine.settings import EngineSettings
@@ -38,7 +39,7 @@ def up(**options: Any) -> None:
     from unslow.errors import ConfigError
     from unslow.serve.engine.settings import EngineSettings
 
-    config = settings.load(settings.find(options["config"], os.environ), os.environ)
+    config, key = with_own_key(settings.load(settings.find(options["config"], os.environ), os.environ))
     engine = EngineSettings(**{"cache_dir": str(stack.cache_dir()), **config.engine})
     ready_to_run(engine)
     port = options["port"]
@@ -63,7 +64,7 @@ def up(**options: Any) -> None:
         async def started(_: Supervisor) -> None:
             stack.banner(plan, as_json=False)
             if not options["no_check"]:
-                await first_request(plan)
+                await first_request(plan, key)
             click.echo("Ctrl-C stops everything.")
             sys.stdout.flush()
             if not options["no_browser"]:
@@ -86,11 +87,25 @@ def ready_to_run(engine: EngineSettings) -> None:
         )
 
 
-async def first_request(plan: Plan) -> None:
+def with_own_key(config: Config) -> tuple[Config, str | None]:
+    """Where clients must present a key, one of this run for our own request; it is nowhere but in this process."""
+    if not config.api_keys:
+        return config, None
+    import secrets
+
+    import msgspec
+
+    from unslow.serve.gateway.settings import client_key
+
+    key = secrets.token_urlsafe(24)
+    return msgspec.structs.replace(config, api_keys=(*config.api_keys, client_key("unslow-up", key))), key
+
+
+async def first_request(plan: Plan, key: str | None) -> None:
     """Send one request through the gateway, and show its waterfall with what the gateway and the engine saw."""
     import asyncio
 
-    seen = await asyncio.get_running_loop().run_in_executor(None, _measure, plan)
+    seen = await asyncio.get_running_loop().run_in_executor(None, _measure, plan, key)
     from unslow.cli.check import terminal_look
     from unslow.show.report.payload import exchange
     from unslow.show.report.terminal import render_exchange
@@ -100,7 +115,7 @@ async def first_request(plan: Plan) -> None:
     sys.stdout.flush()
 
 
-def _measure(plan: Plan) -> Timeline:
+def _measure(plan: Plan, key: str | None) -> Timeline:
     from unslow.measure.probe import Probe, ProbeSettings
 
     assert plan.engine is not None
@@ -109,6 +124,7 @@ def _measure(plan: Plan) -> Timeline:
         dialect="openai",
         model=plan.engine.model_name,
         prompt=FIRST_PROMPT,
+        api_key=key,
         max_tokens=32,
     )
     probe = Probe(settings)

@@ -16,6 +16,8 @@ export class ChatPage extends HTMLElement {
   private readonly model = h("select", { id: "model", "t-aria-label": "c.model" });
   private readonly key = h("input", { type: "password", id: "api-key", autocomplete: "off", spellcheck: "false", "t-placeholder": "c.key", "t-aria-label": "c.key" });
   private readonly keyBox = h("div", { class: "key-box", hidden: true }, this.key, h("p", { class: "hint", t: "c.keyhint" }));
+  private readonly keyButton = h("button", { type: "button", class: "ghost", "t-aria-label": "c.key", "t-title": "c.key", "aria-expanded": "false",
+    onclick: () => this.showKey(this.keyBox.hidden) }, icon("key"));
   private readonly input = h("textarea", { rows: 1, id: "message", "t-placeholder": "c.placeholder", "t-aria-label": "c.placeholder",
     oninput: () => this.grow(), onkeydown: (event: KeyboardEvent) => this.typed(event) });
   private readonly button = h("button", { type: "submit", class: "send", "t-aria-label": "c.send", "t-title": "c.send", disabled: true }, icon("send"));
@@ -25,10 +27,9 @@ export class ChatPage extends HTMLElement {
 
   connectedCallback(): void {
     if (this.firstChild) return;
-    const keyButton = h("button", { type: "button", class: "ghost", "t-aria-label": "c.key", "t-title": "c.key", "aria-expanded": "false", onclick: () => this.toggleKey(keyButton) }, icon("key"));
     const form = h("form", { class: "composer", onsubmit: (event: Event) => this.submit(event) }, h("div", { class: "composer-in" },
       h("div", { class: "field", onclick: () => this.input.focus() }, this.input, this.button),
-      h("div", { class: "composer-foot" }, this.model, keyButton, h("span", { class: "spring" }), this.fresh), this.keyBox));
+      h("div", { class: "composer-foot" }, this.model, this.keyButton, h("span", { class: "spring" }), this.fresh), this.keyBox));
     this.append(this.notice, this.log, form);
     this.welcome();
     void this.load();
@@ -45,6 +46,7 @@ export class ChatPage extends HTMLElement {
       return;
     }
     this.notice.replaceChildren();
+    if (this.config.settings["clients_need_a_key"] === true && !this.key.value) this.showKey(true);
     if (!this.hidden && document.activeElement === document.body && matchMedia("(hover: hover)").matches) this.input.focus();
     const models = this.config.models;
     this.model.replaceChildren(...(models.length ? models.map((name) => h("option", { value: name }, name)) : [h("option", { value: "", t: "c.nomodel" })]));
@@ -99,6 +101,7 @@ export class ChatPage extends HTMLElement {
   /** The stream has ended: the composer is free and the model's words are part of the talk; drawing may come later. */
   private over(turn: Turn, said: Message[]): void {
     if (this.running === turn) this.state(null);
+    if (turn.answer?.record.facts.status === 401) this.showKey(true);
     if (this.messages !== said) return; // a new chat was begun
     this.messages = turn.text ? [...said, { role: "assistant", content: turn.text }] : said.slice(0, -1);
   }
@@ -129,10 +132,10 @@ export class ChatPage extends HTMLElement {
     this.input.focus();
   }
 
-  private toggleKey(button: HTMLButtonElement): void {
-    this.keyBox.hidden = !this.keyBox.hidden;
-    button.setAttribute("aria-expanded", String(!this.keyBox.hidden));
-    if (!this.keyBox.hidden) this.key.focus();
+  private showKey(on: boolean): void {
+    this.keyBox.hidden = !on;
+    this.keyButton.setAttribute("aria-expanded", String(on));
+    if (on) this.key.focus();
   }
 
   private typed(event: KeyboardEvent): void {

@@ -23,6 +23,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from unslow.serve.recorder.payloads import ErrorAnswer, ErrorBody
+from unslow.serve.recorder.settings import console_hosts
 from unslow.show.console import FILES
 
 OPEN_PATHS = frozenset({"/healthz", "/", *(f"/{name}" for name in FILES)})
@@ -45,12 +46,8 @@ def access(
     *, token: str, host: str, port: int, allowed_hosts: Iterable[str] = (), gateway_url: str | None = None
 ) -> Access:
     """What is let in at this address."""
-    names = {"127.0.0.1", "localhost", "[::1]", _bracketed(host)} - {"0.0.0.0", "[::]"}  # noqa: S104
-    hosts = {f"{name}:{port}" for name in names} | {h.lower() for h in allowed_hosts}
-    hosts |= {f"{h.lower()}:{port}" for h in allowed_hosts if _portless(h)}
-    if port == 80:
-        hosts |= names
-    return Access(token, frozenset(hosts), f"unslow_console_{port}", csp(gateway_url))
+    hosts = console_hosts(host, port, allowed_hosts)
+    return Access(token, hosts, f"unslow_console_{port}", csp(gateway_url))
 
 
 def csp(gateway_url: str | None) -> str:
@@ -169,14 +166,6 @@ def _cookie(headers: Headers, name: str) -> str | None:
 def _is_local(scope: Scope) -> bool:
     client = scope.get("client")
     return client is not None and str(client[0]).startswith(LOOPBACK)
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host and not host.startswith("[") else host.lower()
-
-
-def _portless(host: str) -> bool:
-    return ":" not in host or host.endswith("]")
 
 
 def _origins(url: str | None) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated
 
 import msgspec
@@ -38,7 +39,8 @@ class RecorderSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     - `console_host`, `console_port`: where the console, its API and `/metrics` listen; port 0 takes a free one.
     - `console_token`: the per-run secret that the console and its API ask for, at least 16 URL-safe characters.
     - `console_allowed_hosts`: further names (`host` or `host:port`) that may stand in a Host header.
-    - `gateway_url`: the gateway's address as a browser reaches it; the page may connect to it.
+    - `gateway_url`: the gateway's address as a browser reaches it; the page may connect to it. Set by unslow unless
+      the file says otherwise.
     - `history_path`: SQLite file of past exchanges; None keeps them in memory until the recorder ends.
     - `history_max_rows`, `history_max_bytes`: bounds of the history; the oldest exchanges go first.
     - `access_log`: a file, `-` for stderr, or None for no access log.
@@ -66,6 +68,16 @@ class RecorderSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     metrics_max_models: Positive = 50
     metrics_slo_s: tuple[Annotated[float, msgspec.Meta(gt=0)], ...] = ()
     config_summary: ConfigSummary = ConfigSummary()
+
+
+def console_hosts(host: str, port: int, allowed: Iterable[str] = ()) -> frozenset[str]:
+    """The values of a Host header that name a console listening there; a name of `allowed` may have a port."""
+    bracketed = f"[{host}]" if ":" in host and not host.startswith("[") else host.lower()
+    names = {"127.0.0.1", "localhost", "[::1]", bracketed} - {"0.0.0.0", "[::]"}  # noqa: S104
+    known = [name.lower() for name in allowed]
+    portless = {name for name in known if ":" not in name or name.endswith("]")}
+    hosts = {f"{name}:{port}" for name in names | portless} | set(known)
+    return frozenset(hosts | names if port == 80 else hosts)
 
 
 def read_settings(line: bytes) -> RecorderSettings:
