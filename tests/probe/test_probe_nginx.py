@@ -65,7 +65,7 @@ def wait_for(port: int) -> None:
 
 
 def measure(home: Path, *, http: str, buffering: str = "off") -> Timeline:
-    with serving(chat(gap_s=0.01)) as server, nginx(home, server.port, buffering=buffering) as url:
+    with serving(chat(gap_s=0.03)) as server, nginx(home, server.port, buffering=buffering) as url:
         transport = TransportSettings(http=http, ca_file=str(home / "ca.pem"))  # type: ignore[arg-type]
         made = Probe(ProbeSettings(url=url, model="m"), transport)
         timeline = made.measure()
@@ -84,7 +84,7 @@ def test_tokens_keep_their_pace(tmp_path: Path, http: str, version: str) -> None
     stamps = [
         t for t, k in zip(timeline.chunks.arrival_ns, timeline.chunks.kind, strict=True) if k is ChunkKind.CONTENT
     ]
-    assert stamps[-1] - stamps[0] >= 25_000_000
+    assert stamps[-1] - stamps[0] >= 45_000_000  # of 90: nothing came in a burst
     assert {Phase.TLS, Phase.SEND, Phase.WAIT, Phase.DECODE} <= {s.phase for s in timeline.spans}
 
 

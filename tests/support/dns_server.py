@@ -28,15 +28,25 @@ class Said(NamedTuple):
 NOTHING = Said()
 
 
+def _both() -> tuple[socket.socket, socket.socket]:
+    """A UDP and a TCP socket on one port: one that is free for the first may be taken for the second."""
+    for _ in range(50):
+        datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        datagrams.bind(("127.0.0.1", 0))
+        try:
+            return datagrams, socket.create_server(datagrams.getsockname())
+        except OSError:
+            datagrams.close()
+    raise OSError("no port is free for both UDP and TCP")
+
+
 class NameServer:
     """Answers A and AAAA questions; remembers the names asked for."""
 
     def __init__(self, a: Said, aaaa: Said) -> None:
         self._said = {"A": a, "AAAA": aaaa}
-        self._sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self._sock.bind(("127.0.0.1", 0))
+        self._sock, self._listener = _both()
         self.port: int = self._sock.getsockname()[1]
-        self._listener = socket.create_server(("127.0.0.1", self.port))
         self.asked: list[tuple[str, str]] = []
         self._threads: list[threading.Thread] = []
         self._main = threading.Thread(target=self._run, daemon=True)
