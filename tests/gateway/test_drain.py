@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from tests.support.gateway import Relay, ask, becomes, connected, read_reply, relay, request, say
+from tests.support.nursery import forked
 from tests.support.records import Records
 from tests.support.upstream import DONE, LAST_CHUNK, SSE_HEAD, Call, Upstream, chat, chunk, delta, sends
 
@@ -186,8 +187,7 @@ async def test_the_end_of_stdin_is_the_end(seconds: float) -> None:
     script = Gated()
     async with Upstream(script) as upstream, relay(upstream.url, drain_timeout_s=seconds) as gateway:
         async with streaming(gateway) as (reader, _):
-            assert gateway.process.stdin is not None
-            gateway.process.stdin.close()
+            gateway.process.hang_up()
             async with asyncio.timeout(5):
                 while not await refuses(gateway.port):
                     await asyncio.sleep(0.02)
@@ -216,6 +216,22 @@ async def test_terminated_twice_it_still_drains() -> None:
             script.gate.set()
             assert (await reader.readuntil(LAST_CHUNK)).endswith(LAST_CHUNK)
         assert await gone(gateway) == 0
+
+
+async def test_signals_do_not_kill_what_is_ending_anyway() -> None:
+    """A supervisor may hang up and signal at once, and its terminal may signal too."""
+    line = b'{"port": 0, "upstreams": [{"name": "a", "url": "http://127.0.0.1:1/v1"}]}\n'
+    for _ in range(10):
+        process = await forked()
+        process.write(line)
+        assert (await process.readline()).startswith(b"ready ")
+        process.hang_up()
+        ending = asyncio.ensure_future(process.wait())
+        while not ending.done():
+            process.send_signal(signal.SIGTERM)
+            await asyncio.sleep(0.0005)
+        process.errors()
+        assert await ending == 0
 
 
 async def test_records_of_the_last_requests_arrive(records: Records) -> None:

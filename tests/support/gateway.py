@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+from tests.support.nursery import Child, forked
 from tests.support.upstream import Upstream
 
 from unslow.serve.gateway.settings import GatewaySettings, UpstreamSettings
@@ -22,7 +23,7 @@ from unslow.serve.gateway.settings import GatewaySettings, UpstreamSettings
 class Relay:
     """A running worker."""
 
-    def __init__(self, process: asyncio.subprocess.Process, port: int) -> None:
+    def __init__(self, process: Child, port: int) -> None:
         self.process, self.port = process, port
 
     @property
@@ -74,7 +75,7 @@ class Reply(NamedTuple):
 
 
 async def worker(line: bytes) -> asyncio.subprocess.Process:
-    """The bare process, told this line; what it says on stderr can be read."""
+    """The process as the supervisor executes it, told this line."""
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "unslow.serve.gateway", stdin=pipe, stdout=pipe, stderr=pipe
@@ -86,29 +87,21 @@ async def worker(line: bytes) -> asyncio.subprocess.Process:
 
 @contextlib.asynccontextmanager
 async def relay(*upstreams: str | UpstreamSettings, **settings: Any) -> AsyncIterator[Relay]:
-    """Start a worker in front of these upstreams; it is stopped, and has to stop well, at the end."""
+    """Start a worker in front of these upstreams; it is stopped, and has to stop well and in silence, at the end."""
     listed = tuple(
         one if isinstance(one, UpstreamSettings) else UpstreamSettings(name=f"up{n}", url=one)
         for n, one in enumerate(upstreams)
     )
-    told = GatewaySettings(upstreams=listed, port=0, **settings)
-    process = await worker(msgspec.json.encode(told) + b"\n")
-    assert process.stdin is not None
-    assert process.stdout is not None
-    line = await process.stdout.readline()
-    assert line.startswith(b"ready "), line
-    port = int(json.loads(line[6:])["address"].rpartition(":")[2])
+    process = await forked()
+    process.write(msgspec.json.encode(GatewaySettings(upstreams=listed, port=0, **settings)) + b"\n")
+    line = await process.readline()
     try:
-        yield Relay(process, port)
+        assert line.startswith(b"ready "), line
+        yield Relay(process, int(json.loads(line[6:])["address"].rpartition(":")[2]))
     finally:
-        process.stdin.close()
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.terminate()
+        process.send_signal(signal.SIGTERM)
         code = await process.wait()
-    assert process.stderr is not None
-    said = (await process.stderr.read()).decode()
-    assert (code, said) == (0, ""), f"the worker ended with {code} and said {said}"
+    assert (code, said := process.errors()) == (0, ""), f"the worker ended with {code} and said {said}"
 
 
 async def read_reply(reader: asyncio.StreamReader, method: str = "GET") -> Reply:

@@ -145,17 +145,24 @@ class Worker:
         if gateway.clients:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(gateway.empty.wait(), self._drain_s)
-        for client in list(gateway.clients):
-            if client.exchange is not None:
-                client.exchange.refuse(Refusal("draining", retry_after_s=1))
-        await asyncio.sleep(LAST_WRITES_S)
-        for client in list(gateway.clients):
-            client.transport.abort()
-        await asyncio.sleep(0.01)  # their ends are records too
+        if gateway.clients:
+            await _cut(list(gateway.clients))
         if self._probe is not None:
             self._probe.cancel()
         close_idle(list(gateway.pools.values()))
         await gateway.feed.close()
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # one more would kill what is about to end well
+
+
+async def _cut(clients: list[ClientConnection]) -> None:
+    """The deadline: whoever has no answer yet is told, all others are cut."""
+    for client in clients:
+        if client.exchange is not None:
+            client.exchange.refuse(Refusal("draining", retry_after_s=1))
+    await asyncio.sleep(LAST_WRITES_S)
+    for client in clients:
+        client.transport.abort()
+    await asyncio.sleep(LAST_WRITES_S)  # their ends are records too
 
 
 def snapshot(gateway: Gateway) -> Snapshot:
