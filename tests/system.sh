@@ -11,3 +11,11 @@ if [ ${#missing[@]} -gt 0 ]; then
     echo "not installed, so some tests skip: ${missing[*]} (Debian/Ubuntu: sudo apt install ${missing[*]})"
   fi
 fi
+# The page's build tools, so that the check of the committed bundle runs; users need none of them.
+if [ ! -d web/node_modules ] && command -v npm >/dev/null; then
+  echo "installing the page's build tools (npm ci in web/)"
+  (cd web && npm ci --silent --no-audit --no-fund) >/dev/null 2>&1 || {
+    rm -rf web/node_modules
+    echo "could not install them: the check that the committed bundle is a fresh build's will skip"
+  }
+fi

@@ -23,6 +23,8 @@ from unslow.serve.recorder.settings import ConfigSummary, RecorderSettings, Upst
 TOKEN = "console-test-token-0123456789"
 FIRST_TOKEN_S = 0.12
 TOKEN_S = 0.006
+THOUGHT_S = 0.1
+"""Long enough that no busy machine reads all thoughts and the answer at once."""
 ANSWER = """The first token waits for the **whole prompt** to be read. Each later one needs only `one step`.
 
 1. The request crosses the network.
@@ -164,7 +166,7 @@ class _Model(BaseHTTPRequestHandler):
         if word == "think":
             for piece in ("Let me ", "think ", "about it."):
                 self._event(model, {"reasoning_content": piece})
-                time.sleep(TOKEN_S)
+                time.sleep(THOUGHT_S)
         pieces = list(_pieces(word))
         for piece in pieces:
             self._event(model, {"content": piece})

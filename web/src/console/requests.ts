@@ -35,6 +35,7 @@ export class RequestsPage extends HTMLElement {
   private readonly all = h("div", { class: "req-all" });
   private readonly sure = h("dialog", { class: "sure" }, h("p", { t: "q.sure" }),
     h("form", { method: "dialog" }, h("button", { value: "no", class: "quiet", t: "q.no" }), h("button", { value: "yes", class: "danger", t: "q.yes" })));
+  private readonly purger = h("button", { type: "button", class: "quiet purge", onclick: () => this.sure.showModal() }, icon("trash"), h("span", { t: "q.purge" }));
   private wanted: string | null = null;
 
   connectedCallback(): void {
@@ -44,7 +45,7 @@ export class RequestsPage extends HTMLElement {
     this.all.append(
       h("div", { class: "page-head" }, h("h1", { t: "q.title" }), this.live),
       h("div", { class: "filters" }, filter("q.model", this.model), filter("q.status", this.status), filter("q.min", this.min, "q.ms"),
-        h("span", { class: "spring" }), h("button", { type: "button", class: "quiet purge", onclick: () => this.sure.showModal() }, icon("trash"), h("span", { t: "q.purge" }))),
+        h("span", { class: "spring" }), this.purger),
       this.body, this.sure);
     this.append(this.all, this.one);
     this.sure.addEventListener("close", () => this.sure.returnValue === "yes" && void this.purge());
@@ -166,12 +167,14 @@ export class RequestsPage extends HTMLElement {
 
   private list(): void {
     this.options();
+    this.purger.disabled = this.state === "ready" && !this.items.length;
     const found = this.items.filter((item) => this.fits(item));
     const more = this.next !== null && h("button", { type: "button", class: "quiet more", t: "q.more", onclick: () => void this.load(this.next) });
     if (this.state === "failed") {
       this.body.replaceChildren(h("p", { class: "notice bad", role: "alert" }, this.why, " ", h("button", { type: "button", class: "link", t: "e.retry", onclick: () => void this.load() })));
     } else if (this.state === "loading") this.body.replaceChildren(h("p", { class: "notice", t: "q.loading" }));
-    else if (!this.items.length) this.body.replaceChildren(h("div", { class: "empty" }, h("h2", { t: "q.empty" }), h("p", { t: "q.empty2" })));
+    else if (!this.items.length) this.body.replaceChildren(h("div", { class: "empty" }, h("h2", { t: "q.empty" }), h("p", { t: "q.empty2" }),
+      h("div", { class: "empty-links" }, h("a", { class: "quiet", href: "#/chat", t: "nav.chat" }), h("a", { class: "quiet", href: "#/connect", t: "nav.connect" }))));
     else if (!found.length) this.body.replaceChildren(h("p", { class: "notice", t: "q.nomatch" }), more || "");
     else this.body.replaceChildren(this.table(found), more || "");
     retranslate(this.body);

@@ -71,7 +71,7 @@ export const EN = {
   "q.title": "Requests", "q.stopped": "stopped", "q.live": "live", "q.offline": "reconnecting", "q.model": "Model", "q.status": "Status", "q.min": "At least", "q.ms": "ms",
   "q.all": "All", "q.ok": "Completed", "q.bad": "Failed or stopped", "q.when": "When", "q.split": "Where the time went", "q.more": "Show older",
   "q.purge": "Delete history", "q.sure": "Delete every recorded request? This cannot be undone.", "q.yes": "Delete all", "q.no": "Keep",
-  "q.empty": "No requests yet.", "q.empty2": "Send one from the Chat page, or point a client at the gateway: see Connect.",
+  "q.empty": "No requests yet.", "q.empty2": "Ask something in the chat, or point a client at the gateway.",
   "q.nomatch": "No loaded request matches this filter.", "q.loading": "Loading", "q.back": "All requests", "q.gone": "This request is not in the history any more.",
   "q.active": "active", "q.served": "served", "q.dropped": "records dropped", "q.conns": "connections", "q.open": "Open request {id}",
   "x.title": "Connect", "x.lead": "Point any OpenAI-compatible client at the gateway. Its answers stay as they are; the time is recorded here.",

@@ -73,7 +73,7 @@ export const ZH: Record<Key, string> = {
   "q.title": "请求", "q.stopped": "已中止", "q.live": "实时", "q.offline": "正在重连", "q.model": "模型", "q.status": "状态", "q.min": "至少", "q.ms": "毫秒",
   "q.all": "全部", "q.ok": "已完成", "q.bad": "失败或中止", "q.when": "时间", "q.split": "时间花在哪里", "q.more": "显示更早的",
   "q.purge": "删除历史", "q.sure": "删除所有已记录的请求？此操作无法撤销。", "q.yes": "全部删除", "q.no": "保留",
-  "q.empty": "还没有请求。", "q.empty2": "在“对话”页发送一条，或让客户端指向网关：见“接入”页。",
+  "q.empty": "还没有请求。", "q.empty2": "在对话里提一个问题，或让客户端指向网关。",
   "q.nomatch": "已加载的请求中没有符合筛选条件的。", "q.loading": "正在加载", "q.back": "所有请求", "q.gone": "这条请求已不在历史记录中。",
   "q.active": "进行中", "q.served": "已处理", "q.dropped": "丢弃的记录", "q.conns": "连接", "q.open": "打开请求 {id}",
   "x.title": "接入", "x.lead": "把任何兼容 OpenAI 的客户端指向网关。回答保持原样，时间记录在这里。",
