@@ -63,34 +63,35 @@ async def place_is_free(gateway: Relay, upstream: Upstream) -> None:
         assert (await say(gateway.port, ask())).status == 200
 
 
+AWAITED: list[tuple[bytes, Phase]] = [
+    (b"", Phase.WAIT),
+    (b"HTTP/1.1 200", Phase.WAIT),
+    (SSE_HEAD, Phase.WAIT),
+    (SSE_HEAD + chunk(delta(role="assistant")), Phase.WAIT),
+    (SSE_HEAD + chunk(delta("a")), Phase.DECODE),
+    (b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{", Phase.DRAIN),
+]
+
+
 @pytest.mark.parametrize("leave", [close, half_close, reset])
-@pytest.mark.parametrize(
-    ("said", "phase"),
-    [
-        (b"", Phase.WAIT),
-        (b"HTTP/1.1 200", Phase.WAIT),
-        (SSE_HEAD, Phase.WAIT),
-        (SSE_HEAD + chunk(delta(role="assistant")), Phase.WAIT),
-        (SSE_HEAD + chunk(delta("a")), Phase.DECODE),
-        (b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{", Phase.DRAIN),
-    ],
-)
-async def test_leaving_while_an_answer_is_awaited(said: bytes, phase: Phase, leave: Leave, records: Records) -> None:
-    async with (
-        Upstream(sends(said, then="silence")) as upstream,
-        one_place(upstream, recorder_socket=records.path) as gateway,
-    ):
-        async with connected(gateway.port) as (reader, writer):
-            writer.write(ask(stream=True))
-            await becomes(lambda: len(upstream.calls) == 1)
-            if said.partition(b"\r\n\r\n")[1]:
-                await reader.readuntil(b"\r\n\r\n")
-            await asyncio.sleep(0.03)
-            leave(writer)
-            await becomes(lambda: upstream.calls[0].closed, 3)
-        await place_is_free(gateway, upstream)
-        outcome = (await records.wait(2))[0].timeline.outcome
-    assert (outcome.end, outcome.phase, outcome.kind) == (End.ABORTED, phase, "client_gone")
+async def test_leaving_while_an_answer_is_awaited(leave: Leave, records: Records) -> None:
+    async with Upstream(chat) as upstream, one_place(upstream, recorder_socket=records.path) as gateway:
+        for said, phase in AWAITED:
+            upstream.calls.clear()
+            upstream.script = sends(said, then="silence", pause_s=0)
+            async with connected(gateway.port) as (reader, writer):
+                writer.write(ask(stream=True))
+                await becomes(lambda: len(upstream.calls) == 1)
+                if said.partition(b"\r\n\r\n")[1]:
+                    await reader.readuntil(b"\r\n\r\n")
+                await asyncio.sleep(0.03)
+                leave(writer)
+                await becomes(lambda: upstream.calls[0].closed, 3)
+            await place_is_free(gateway, upstream)
+            outcome = (await records.wait(2))[0].timeline.outcome
+            assert (outcome.end, outcome.phase, outcome.kind) == (End.ABORTED, phase, "client_gone"), said
+            records.check()
+            records.finished.clear()
 
 
 async def test_leaving_while_the_request_is_on_its_way(records: Records) -> None:

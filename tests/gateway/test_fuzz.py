@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from tests.support.gateway import Plain, ask, connected, request, say
+from tests.support.gateway import Plain, ask, connected, everything, request, say
 from tests.support.upstream import DONE, LAST_CHUNK, SSE_HEAD, Call, chat, chunk, delta, json_answer
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.timeout(60)]
@@ -125,7 +125,7 @@ async def test_no_bytes_of_an_upstream_hang_or_kill_a_worker(plain: Plain) -> No
     def fuzz(data: bytes, cuts: list[int], ledger: bool) -> None:
         says[:] = cut(data, cuts)
         head = sent.replace(b"host:", b"x-unslow-ledger: 1\r\nhost:") if ledger else sent
-        got = in_loop(loop, exchanged(plain.port, [head]))
+        got = in_loop(loop, everything(plain.port, head))
         assert re.match(rb"HTTP/1\.1 [1-5]\d\d ", got), got
 
     await asyncio.to_thread(fuzz)

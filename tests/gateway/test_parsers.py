@@ -31,7 +31,7 @@ from unslow.serve.gateway.ledger import LedgerComment
 from unslow.serve.gateway.observer import Observer
 
 T = TypeVar("T")
-quick = settings(max_examples=150, deadline=None)
+quick = settings(max_examples=100, deadline=None)
 CUTS = st.lists(st.integers(0, 120), max_size=6).map(sorted)
 PIECES = st.lists(st.binary(min_size=1, max_size=30), max_size=5)
 
@@ -215,9 +215,9 @@ def test_the_scan_takes_any_bytes(data: bytes, cuts: list[int]) -> None:
 
 @pytest.mark.parametrize("unit", [b'"', b"[", b'{"a":', b"\\", b'"a" ', b"{}", b'"\\', b"[[]", b" "])
 def test_the_scan_is_linear_on_hostile_bodies(unit: bytes) -> None:
-    """4 MB in pieces; the time limit of the test is the check."""
+    """1 MB in pieces; the time limit of the test is the check."""
     scan = ModelScan()
-    for _ in range(1024):
+    for _ in range(256):
         scan.feed((b'{"a": ' if not scan.over else b"") + unit * (4096 // len(unit)))
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support.gateway import ask, relay, say, worker
+from tests.support.nursery import forked
 from tests.support.tls import Certificates
 
 from unslow.serve.gateway.settings import UpstreamSettings
@@ -20,17 +22,21 @@ URL = "http://127.0.0.1:1/v1"
 
 async def refused(told: Any) -> str:
     """The line that a worker which does not start leaves on stderr."""
-    process = await worker((told if isinstance(told, bytes) else json.dumps(told).encode()) + b"\n")
+    process = await forked()
+    process.write((told if isinstance(told, bytes) else json.dumps(told).encode()) + b"\n")
     try:
         async with asyncio.timeout(10):
-            out, err = await process.communicate()
+            out, code = await process.readline(), await process.wait()
     except TimeoutError:
-        process.kill()
+        process.send_signal(signal.SIGKILL)
+        await process.wait()
         raise
-    assert (process.returncode, out) == (1, b"")
-    assert err.startswith(b"gateway: ")
-    assert err.count(b"\n") == 1, err
-    return err.decode().removeprefix("gateway: ")
+    finally:
+        err = process.errors()
+    assert (code, out) == (1, b"")
+    assert err.startswith("gateway: ")
+    assert err.count("\n") == 1, err
+    return err.removeprefix("gateway: ")
 
 
 def upstream(**more: Any) -> dict[str, Any]:

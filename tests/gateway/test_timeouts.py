@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support.gateway import ask, becomes, connected, everything, read_reply, relay, request, say
 from tests.support.records import Records
-from tests.support.upstream import DONE, LAST_CHUNK, SSE_HEAD, Call, Script, Upstream, chat, chunk, delta, sends
+from tests.support.upstream import DONE, LAST_CHUNK, SSE_HEAD, Call, Upstream, chat, chunk, delta, sends
 
 from unslow.core.timeline import End, Phase
 from unslow.serve.gateway.settings import UpstreamSettings
@@ -20,51 +22,56 @@ JSON_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
 POST_HEAD = b"POST /v1/x HTTP/1.1\r\nhost: localhost\r\n"
 
 
-@pytest.mark.parametrize("script", [sends(then="silence"), sends(b"HTTP/1.1 200", then="silence")])
-async def test_silence_before_the_head(script: Script, records: Records) -> None:
-    settings = {"first_byte_timeout_s": 0.3, "recorder_socket": records.path}
-    async with Upstream(script) as upstream, relay(upstream.url, **settings) as gateway:
-        reply = await say(gateway.port, ask())
-        assert (reply.status, reply.code) == (504, "first_byte_timeout")
-        assert "0.3 s" in reply.json()["error"]["message"]
-        await becomes(lambda: upstream.calls[-1].closed)
-        timeline = (await records.wait())[0].timeline
-    assert timeline.end_ns >= 300_000_000
-    assert (timeline.outcome.phase, timeline.facts.status) == (Phase.WAIT, 504)
+async def test_silence_before_the_head(tmp_path: Path) -> None:
+    async def silent(number: int, said: bytes) -> None:
+        async with Records(f"{tmp_path}/{number}") as records, Upstream(sends(said, then="silence")) as upstream:
+            settings = {"first_byte_timeout_s": 0.3, "recorder_socket": records.path}
+            async with relay(upstream.url, **settings) as gateway:
+                reply = await say(gateway.port, ask())
+                assert (reply.status, reply.code) == (504, "first_byte_timeout")
+                assert "0.3 s" in reply.json()["error"]["message"]
+                await becomes(lambda: upstream.calls[-1].closed)
+                timeline = (await records.wait())[0].timeline
+        records.check()
+        assert timeline.end_ns >= 300_000_000
+        assert (timeline.outcome.phase, timeline.facts.status) == (Phase.WAIT, 504)
+
+    await asyncio.gather(*itertools.starmap(silent, enumerate([b"", b"HTTP/1.1 200"])))
 
 
-@pytest.mark.parametrize(
-    ("sent", "limits", "phase", "code"),
-    [
-        (SSE_HEAD + chunk(delta(role="assistant")), {"first_token_timeout_s": 0.3}, Phase.WAIT, "first_token_timeout"),
-        (SSE_HEAD + chunk(delta("a")), {"gap_timeout_s": 0.3}, Phase.DECODE, "gap_timeout"),
-        (JSON_HEAD + b"content-length: 9\r\n\r\n1234", {"gap_timeout_s": 0.3}, Phase.DRAIN, "gap_timeout"),
-    ],
-)
-async def test_silence_inside_an_answer(
-    sent: bytes, limits: dict[str, float], phase: Phase, code: str, records: Records
-) -> None:
-    async with (
-        Upstream(sends(sent, then="silence")) as upstream,
-        relay(upstream.url, recorder_socket=records.path, **limits) as gateway,
-    ):
-        got = await everything(gateway.port, ask(stream=True))
-        assert got.startswith(b"HTTP/1.1 200")
-        assert not got.endswith(LAST_CHUNK)
-        await becomes(lambda: upstream.calls[-1].closed)
-        outcome = (await records.wait())[0].timeline.outcome
-    assert (outcome.end, outcome.phase, outcome.kind) == (End.FAILED, phase, code)
+INSIDE: list[tuple[bytes, str, Phase]] = [
+    (SSE_HEAD + chunk(delta(role="assistant")), "first_token_timeout", Phase.WAIT),
+    (SSE_HEAD + chunk(delta("a")), "gap_timeout", Phase.DECODE),
+    (JSON_HEAD + b"content-length: 9\r\n\r\n1234", "gap_timeout", Phase.DRAIN),
+]
+
+
+async def test_silence_inside_an_answer(tmp_path: Path) -> None:
+    async def silent(number: int, case: tuple[bytes, str, Phase]) -> None:
+        said, code, phase = case
+        async with Records(f"{tmp_path}/{number}") as records, Upstream(sends(said, then="silence")) as upstream:
+            settings = {f"{code}_s": 0.3, "recorder_socket": records.path}
+            async with relay(upstream.url, **settings) as gateway:
+                got = await everything(gateway.port, ask(stream=True))
+                assert got.startswith(b"HTTP/1.1 200")
+                assert not got.endswith(LAST_CHUNK)
+                await becomes(lambda: upstream.calls[-1].closed)
+                outcome = (await records.wait())[0].timeline.outcome
+        records.check()
+        assert (outcome.end, outcome.phase, outcome.kind) == (End.FAILED, phase, code)
+
+    await asyncio.gather(*itertools.starmap(silent, enumerate(INSIDE)))
 
 
 async def test_keepalive_comments_keep_a_stream_alive() -> None:
     async def script(call: Call) -> None:
         await call.send(SSE_HEAD)
-        for _ in range(8):
+        for _ in range(7):
             await call.send(chunk(b": ping\n\n"))
-            await asyncio.sleep(0.3)
+            await asyncio.sleep(0.25)
         await call.send(chunk(delta("a")) + chunk(DONE) + LAST_CHUNK)
 
-    async with Upstream(script) as upstream, relay(upstream.url, gap_timeout_s=1.5) as gateway:
+    async with Upstream(script) as upstream, relay(upstream.url, gap_timeout_s=1.0) as gateway:
         reply = await say(gateway.port, ask(stream=True))
     assert reply.body.endswith(DONE)
 
@@ -106,61 +113,64 @@ async def test_a_head_that_dribbles(records: Records) -> None:
     assert reply.headers["connection"] == "close"
 
 
-@pytest.mark.parametrize(
-    "sent",
-    [
-        POST_HEAD + b"content-length: 50\r\n\r\n{",
-        POST_HEAD + b"content-length: 50\r\n\r\n",
-        POST_HEAD + b"transfer-encoding: chunked\r\n\r\n5\r\nab",
-        POST_HEAD + b"transfer-encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n",
-    ],
-)
-async def test_a_body_that_stops(sent: bytes, records: Records) -> None:
+STOPPED = [
+    POST_HEAD + b"content-length: 50\r\n\r\n{",
+    POST_HEAD + b"content-length: 50\r\n\r\n",
+    POST_HEAD + b"transfer-encoding: chunked\r\n\r\n5\r\nab",
+    POST_HEAD + b"transfer-encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n",
+]
+
+
+async def test_a_body_that_stops(records: Records) -> None:
     settings = {"body_timeout_s": 0.3, "recorder_socket": records.path}
     async with Upstream(chat) as upstream, relay(upstream.url, **settings) as gateway:
-        async with connected(gateway.port) as (reader, writer):
-            writer.write(sent)
-            reply = await read_reply(reader)
-        outcome = (await records.wait())[0].timeline.outcome
-    assert (reply.status, reply.code) == (408, "body_timeout")
-    assert (outcome.end, outcome.phase, outcome.kind) == (End.FAILED, Phase.SEND, "body_timeout")
+        for reply in await asyncio.gather(*(say(gateway.port, sent) for sent in STOPPED)):
+            assert (reply.status, reply.code) == (408, "body_timeout")
+        for one in await records.wait(len(STOPPED)):
+            outcome = one.timeline.outcome
+            assert (outcome.end, outcome.phase, outcome.kind) == (End.FAILED, Phase.SEND, "body_timeout")
     assert not [call for call in upstream.calls if call.body], "half a body is no request"
 
 
 async def test_a_body_that_dribbles_is_no_pause() -> None:
-    async with Upstream(chat) as upstream, relay(upstream.url, body_timeout_s=1.0) as gateway:
+    async with Upstream(chat) as upstream, relay(upstream.url, body_timeout_s=0.6) as gateway:
         async with connected(gateway.port) as (reader, writer):
             writer.write(request("POST", "/v1/chat/completions", None, content_length="13"))
             for byte in b'{"model":"m"}':
                 writer.write(bytes([byte]))
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(0.07)
             assert (await read_reply(reader)).status == 200
         assert len(upstream.calls) == 1
 
 
 async def test_idle_connections_are_closed_in_silence() -> None:
-    async with Upstream(chat) as upstream, relay(upstream.url, idle_timeout_s=0.3) as gateway:
-        async with connected(gateway.port) as (reader, writer):
-            writer.write(ask())
-            assert (await read_reply(reader)).status == 200
-            assert await reader.read() == b""
-        async with connected(gateway.port) as (reader, _):
-            assert await reader.read() == b"", "one that never asked is idle too"
+    async with (
+        Upstream(chat) as upstream,
+        relay(upstream.url, idle_timeout_s=0.3) as gateway,
+        connected(gateway.port) as (reader, writer),
+        connected(gateway.port) as (fresh, _),
+    ):
+        writer.write(ask())
+        assert (await read_reply(reader)).status == 200
+        assert await reader.read() == b""
+        assert await fresh.read() == b"", "one that never asked is idle too"
 
 
 async def test_a_client_that_reads_nothing_of_a_finished_answer_is_let_go(records: Records) -> None:
     """Its connection is closing, with unsent bytes that it will never take."""
     big = JSON_HEAD + b"content-length: 900000\r\n\r\n" + b"a" * 900_000
-    settings = {"slow_client_timeout_s": 1.0, "recorder_socket": records.path, "write_buffer_bytes": 1 << 20}
+    settings = {"slow_client_timeout_s": 0.6, "pool_idle_s": 0.0, "write_buffer_bytes": 1 << 20}
     async with (
         Upstream(sends(big)) as upstream,
-        relay(upstream.url, **settings) as gateway,
+        relay(upstream.url, recorder_socket=records.path, **settings) as gateway,
         connected(gateway.port, receive_bytes=4096) as (_, writer),
     ):
+        await becomes(lambda: upstream.connections > 0 and not upstream.open)  # the probe's
+        before = gateway.open_files()
         writer.write(ask(connection="close"))
         await records.wait()
-        await becomes(lambda: bool(records.snapshots) and records.snapshots[-1].open_connections == 1)
-        await becomes(lambda: records.snapshots[-1].open_connections == 0)
+        assert gateway.open_files() == before, "it is still there"
+        await becomes(lambda: gateway.open_files() < before)
 
 
 # -- places

@@ -35,6 +35,10 @@ class Relay:
         """Its resident memory."""
         return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
+    def open_files(self) -> int:
+        """How many files and sockets it has open."""
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))  # noqa: PTH208 - the number is all we want
+
     @property
     def alive(self) -> bool:
         """Whether the process still runs."""
