@@ -59,8 +59,7 @@ async def test_sessions_are_resumed(certificates: Certificates) -> None:
             relay(trusting(upstream, certificates), pool_idle_s=0.0) as gateway,
         ):
             reused = [(await say(gateway.port, ask())).json()["reused"] for _ in range(5)]
-        assert reused[0] is False
-        assert all(reused[1:]), (version, reused)
+        assert all(reused[1:]), (version, reused)  # the probe at the start may have had the first one already
 
 
 def wrong_name(certificates: Certificates) -> ssl.SSLContext:
