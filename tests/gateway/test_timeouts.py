@@ -156,6 +156,40 @@ async def test_idle_connections_are_closed_in_silence() -> None:
         assert await fresh.read() == b"", "one that never asked is idle too"
 
 
+async def test_idle_connections_past_their_number_are_closed() -> None:
+    async with (
+        Upstream(chat) as upstream,
+        relay(upstream.url, max_idle_connections=2) as gateway,
+        contextlib.AsyncExitStack() as stack,
+    ):
+        clients = [await stack.enter_async_context(connected(gateway.port)) for _ in range(6)]
+        ended = [asyncio.ensure_future(reader.read()) for reader, _ in clients]
+        await becomes(lambda: sum(one.done() for one in ended) == 4)
+        await asyncio.sleep(0.6)  # the wheel comes by once more
+        assert sum(one.done() for one in ended) == 4
+        assert (await say(gateway.port, ask())).status == 200
+
+
+async def test_no_more_upstream_connections_are_kept_than_may_be() -> None:
+    async def script(call: Call) -> None:
+        await asyncio.sleep(0.05)
+        await chat(call)
+
+    async with Upstream(script) as upstream, relay(upstream.url, max_idle_upstream=2) as gateway:
+        replies = await asyncio.gather(*(say(gateway.port, ask()) for _ in range(8)))
+        assert {reply.status for reply in replies} == {200}
+        await becomes(lambda: upstream.open == 2)
+
+
+async def test_idle_upstream_connections_are_closed_before_their_server_would(records: Records) -> None:
+    settings = {"pool_idle_s": 0.3, "recorder_socket": records.path}
+    async with Upstream(chat) as upstream, relay(upstream.url, **settings) as gateway:
+        await say(gateway.port, ask())
+        await say(gateway.port, ask())
+        assert [one.timeline.facts.reused for one in await records.wait(2)][1], "kept for a while"
+        await becomes(lambda: not upstream.open)
+
+
 async def test_a_client_that_reads_nothing_of_a_finished_answer_is_let_go(records: Records) -> None:
     """Its connection is closing, with unsent bytes that it will never take."""
     big = JSON_HEAD + b"content-length: 900000\r\n\r\n" + b"a" * 900_000
