@@ -19,7 +19,9 @@ _DEEP = re.compile(rb"\{" + _FLAT + rb"*+\}|\[" + _FLAT + rb"*+\]|" + _FLAT + rb
 _REST = re.compile(_STRING_REST, re.DOTALL)
 _LONG_BYTES = 1024
 """A string longer than this is no model's name."""
-_FORM_FIELD = re.compile(rb'name="model"\r\n(?:[^\r\n]+\r\n)*\r\n([^\r\n]{1,256})\r\n')
+_FORM_FIELD = re.compile(rb'name="model"\r\n(?:[^\r\n]{1,256}+\r\n){0,4}+\r\n([^\r\n]{1,256}+)\r\n')
+_FORM_FIELD_BYTES = 2048
+"""More than a form's field may take, so that a search which fails looks at few bytes more than once."""
 
 
 class ModelScan:
@@ -48,7 +50,7 @@ class ModelScan:
     def _search_form(self, data: bytes) -> None:
         found = _FORM_FIELD.search(data)
         if found is None:
-            self._held = data[-2048:]
+            self._held = data[-_FORM_FIELD_BYTES:]
         else:
             self.model, self.over = found[1].decode("utf-8", "replace"), True
 
