@@ -106,10 +106,19 @@ class ModelScan:
 
     def _string(self, token: bytes) -> None:
         if self._is_key:
-            self._is_key, self._after_key = False, token == b'"model"'
+            self._is_key, self._after_key = False, token == b'"model"' or _is_model(token)
         elif self._after_key:
             self.over = True
-            try:
-                self.model = msgspec.json.decode(token, type=str)
-            except (msgspec.DecodeError, UnicodeDecodeError):
-                self.model = None
+            self.model = _text(token)
+
+
+def _is_model(key: bytes) -> bool:
+    """Whether a key is `model` once its escapes are read."""
+    return b"\\" in key and _text(key) == "model"
+
+
+def _text(token: bytes) -> str | None:
+    try:
+        return msgspec.json.decode(token, type=str)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
