@@ -125,6 +125,28 @@ def test_any_spelling_of_the_key_will_do(escaped: list[bool], name: str, before:
 
 # -- any split
 
+NASTY = st.sampled_from([b'"', b"\\", b'"model"', b'"model":', b'"x"', b"{", b"}", b"[", b"]", b",", b":", b" ", b"1"])
+LONG = st.sampled_from([b'"' + b"y" * size + b'"' for size in (1022, 1023, 1024, 1025, 3000)])
+
+
+@quick
+@given(st.lists(st.one_of(NASTY, st.binary(max_size=3), LONG), max_size=12).map(b"".join), CUTS, st.booleans())
+@example(b'{"model":"' + b"y" * 1024 + b'"}', [1040], False)
+@example(b'{"model":["' + b"y" * 2000 + b'"]"x"}', [1500], False)
+@example(b'"' + b"y" * 2000 + b'"{"model":"x"}', [1500], False)
+def test_any_bytes_read_the_same_however_they_are_cut(data: bytes, cuts: list[int], inside: bool) -> None:
+    data = b"{" + data if inside else data
+    assert scanned(*cut(data, cuts)) == scanned(data)
+
+
+@pytest.mark.parametrize("cuts", [[], [1500], [1034, 1035, 1036], list(range(0, 2020, 7))])
+@pytest.mark.parametrize(("size", "found"), [(1, True), (1023, True), (1024, False), (2000, False)])
+def test_a_name_has_a_longest_size_and_cuts_do_not_move_it(size: int, found: bool, cuts: list[int]) -> None:
+    name = "n" * size
+    body = b'{"model":"%b","a":"b"}' % name.encode()
+    assert scanned(*cut(body, cuts)) == (name if found else None)
+
+
 @pytest.mark.parametrize("cuts", [[], [1500], list(range(0, 4020, 13))])
 @pytest.mark.parametrize("text", [b"t" * 4000, b"\\\\" * 2000, b'\\"' * 2000, b"\\u005c" * 600, b"{[" * 2000])
 def test_a_long_text_before_it_is_passed_over(text: bytes, cuts: list[int]) -> None:

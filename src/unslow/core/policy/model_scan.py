@@ -3,7 +3,8 @@
 Theory of operation. A body may be 64 MB while its model stands in the first hundred bytes, so the body is scanned
 as it comes. One regular expression walks JSON by tokens (strings whole, brackets singly, runs of anything else), and
 the scan stops at the first `"model": "…"` at depth 1. It resumes where it stopped, never goes back over a byte, and
-does not judge the JSON: the upstream does. A multipart form (audio) is searched for its field instead.
+does not judge the JSON: the upstream does. A multipart form (audio) is searched for its field instead. What is found
+does not depend on how the bytes were cut.
 """
 
 from __future__ import annotations
@@ -69,6 +70,7 @@ class ModelScan:
         self._in_string = len(data) - at > _LONG_BYTES
         if self._in_string:
             self._is_key = self._after_key = False
+            self.over = not self._depth
             self._skip_string(data[at + 1 :])
         else:
             self._held = data[at:]
@@ -88,7 +90,7 @@ class ModelScan:
             if token[-1] in b"}]" and len(token) > 1:
                 return  # an inner object or list without any of its own
             self._depth += 1
-            self._is_key = self._depth == 1 and first == 0x7B
+            self._is_key, self._after_key = self._depth == 1 and first == 0x7B, False
             self.over = self._depth == 1 and first == 0x5B
         elif first in b"}]":
             self._depth -= 1
@@ -105,7 +107,9 @@ class ModelScan:
             self._string(token)
 
     def _string(self, token: bytes) -> None:
-        if self._is_key:
+        if len(token) - 1 > _LONG_BYTES:  # as if it had come in two parts
+            self._is_key = self._after_key = False
+        elif self._is_key:
             self._is_key, self._after_key = False, token == b'"model"' or _is_model(token)
         elif self._after_key:
             self.over = True
