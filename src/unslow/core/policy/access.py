@@ -36,11 +36,11 @@ class HostRule:
     """
 
     def __init__(self, bound: str, allowed: Iterable[str] = ()) -> None:
-        names = {host_name(name) for name in allowed}
-        bracketed = f"[{bound}]" if ":" in bound and not bound.startswith("[") else bound
-        self._any = "*" in names
-        self._addresses = bound in WILDCARDS
-        self._names = LOOPBACK_NAMES | names | {host_name(bracketed)}
+        allowed = set(allowed)
+        names = {host_name(_authority(name)) for name in (bound, *allowed)} - {""}
+        self._any = "*" in allowed
+        self._addresses = bound.strip("[]") in WILDCARDS
+        self._names = LOOPBACK_NAMES | names
         self._seen: dict[bytes, bool] = {}
 
     def allows(self, host: bytes) -> bool:
@@ -55,6 +55,11 @@ class HostRule:
 
     def _judge(self, name: str) -> bool:
         return self._any or name in self._names or (self._addresses and _is_address(name))
+
+
+def _authority(name: str) -> str:
+    """A name as it stands in a Host header: there an IPv6 address is in brackets."""
+    return f"[{name}]" if name.count(":") > 1 and not name.startswith("[") else name
 
 
 def _is_address(name: str) -> bool:
