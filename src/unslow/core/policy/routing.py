@@ -6,7 +6,10 @@ models takes what is left. A request that names no model goes to that one, or el
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
+
+_V1 = re.compile(r"/v1(?=[/?]|\Z)")
 
 
 class Routes:
@@ -67,4 +70,4 @@ def join_target(base_path: str, target: str) -> str:
 
     `base_path` is the path of the upstream's URL without a slash at its end.
     """
-    return base_path + target[3:] if target.startswith("/v1") else base_path + target
+    return base_path + (target[3:] if _V1.match(target) else target)
