@@ -8,6 +8,7 @@ import random
 import socket
 import struct
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -73,25 +74,31 @@ AWAITED: list[tuple[bytes, Phase]] = [
 ]
 
 
-@pytest.mark.parametrize("leave", [close, half_close, reset])
-async def test_leaving_while_an_answer_is_awaited(leave: Leave, records: Records) -> None:
-    async with Upstream(chat) as upstream, one_place(upstream, recorder_socket=records.path) as gateway:
-        for said, phase in AWAITED:
-            upstream.calls.clear()
-            upstream.script = sends(said, then="silence", pause_s=0)
-            async with connected(gateway.port) as (reader, writer):
-                writer.write(ask(stream=True))
-                await becomes(lambda: len(upstream.calls) == 1)
-                if said.partition(b"\r\n\r\n")[1]:
-                    await reader.readuntil(b"\r\n\r\n")
-                await asyncio.sleep(0.03)
-                leave(writer)
-                await becomes(lambda: upstream.calls[0].closed, 3)
-            await place_is_free(gateway, upstream)
-            outcome = (await records.wait(2))[0].timeline.outcome
-            assert (outcome.end, outcome.phase, outcome.kind) == (End.ABORTED, phase, "client_gone"), said
-            records.check()
-            records.finished.clear()
+async def test_leaving_while_an_answer_is_awaited(tmp_path: Path) -> None:
+    async def left(leave: Leave) -> None:
+        async with (
+            Records(f"{tmp_path}/{leave.__name__}") as records,
+            Upstream(chat) as upstream,
+            one_place(upstream, recorder_socket=records.path) as gateway,
+        ):
+            for said, phase in AWAITED:
+                upstream.calls.clear()
+                upstream.script = sends(said, then="silence", pause_s=0)
+                async with connected(gateway.port) as (reader, writer):
+                    writer.write(ask(stream=True))
+                    await becomes(lambda: len(upstream.calls) == 1)
+                    if said.partition(b"\r\n\r\n")[1]:
+                        await reader.readuntil(b"\r\n\r\n")
+                    await asyncio.sleep(0.03)
+                    leave(writer)
+                    await becomes(lambda: upstream.calls[0].closed, 3)
+                await place_is_free(gateway, upstream)
+                outcome = (await records.wait(2))[0].timeline.outcome
+                assert (outcome.end, outcome.phase, outcome.kind) == (End.ABORTED, phase, "client_gone"), said
+                records.check()
+                records.finished.clear()
+
+    await asyncio.gather(*map(left, [close, half_close, reset]))
 
 
 async def test_leaving_while_the_request_is_on_its_way(records: Records) -> None:

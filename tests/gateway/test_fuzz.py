@@ -17,7 +17,7 @@ from tests.support.upstream import DONE, LAST_CHUNK, SSE_HEAD, Call, chat, chunk
 
 pytestmark = [pytest.mark.anyio, pytest.mark.slow, pytest.mark.timeout(60)]
 
-quick = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+quick = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck), database=None)
 CHUNKED = request("POST", "/v1/x", None, transfer_encoding="chunked") + b"3\r\n{}\n\r\n1;a=b\r\n\n\r\n0\r\na: b\r\n\r\n"
 VALID = (ask() + ask(stream=True), CHUNKED * 2, request("GET", "/v1/models") + request("HEAD", "/v1/x") + CHUNKED)
 ANSWERS = (

@@ -117,10 +117,10 @@ async def test_what_two_parsers_might_read_differently_is_refused(
 @pytest.mark.parametrize("junk", [b"xyz", b"2\r\nabcd", b"2\nab\n", b"f" * 16, b"0\r\nbad trailer\r\n"])
 async def test_a_body_that_breaks_on_the_way_is_no_request(sent: bytes, junk: bytes, plain: Plain) -> None:
     plain.upstream.script = answers_target
-    got = await everything(plain.port, POST + HOST + sent, junk + b"\r\n" + SMUGGLED, pause_s=0.1)
+    got = await everything(plain.port, POST + HOST + sent, junk + b"\r\n" + SMUGGLED, pause_s=0.03)
     assert got.startswith(b"HTTP/1.1 400 ")
     assert got.count(b"HTTP/1.1 ") == 1
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(0.02)
     assert not any(call.answered for call in plain.upstream.calls), "the upstream never saw a whole request"
 
 

@@ -143,7 +143,7 @@ async def connected(
     port: int, *, receive_bytes: int | None = None
 ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     """A client's connection; heads of up to 256 KiB can be read from it. One that reads slowly has a small buffer."""
-    sock = socket.socket()
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # asyncio: TCP_NODELAY for these
     sock.setblocking(False)
     if receive_bytes is not None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)

@@ -130,7 +130,7 @@ class Upstream:
 
     async def start(self, port: int = 0) -> None:
         """Listen; a given port is one that was listened on before."""
-        sock = socket.socket()
+        sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # asyncio: TCP_NODELAY for these
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         limit = 1 << 16
         if self._receive_bytes is not None:  # what is accepted inherits it
