@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any
 
 import pytest
 from tests.support.gateway import Plain, Reply, ask, connected, read_reply, relay, request, say
@@ -233,17 +234,24 @@ async def test_our_own_headers_stay_here_and_theirs_do_not_pass(plain: Plain) ->
 # -- endpoints of our own
 
 
+async def states(port: int) -> Any:
+    """What readiness says of each upstream; None where it was not tried yet."""
+    return (await get(port, "/readyz")).json()["upstreams"]
+
+
 async def test_health_and_readiness() -> None:
     upstream = Upstream(chat)
     await upstream.start()
     async with relay(upstream.url, "http://127.0.0.1:1/v1", api_keys=(client_key("k", "secret"),)) as gateway:
         assert (await get(gateway.port, "/healthz")).json() == {"status": "ok"}
         async with asyncio.timeout(10):
-            while (ready := await get(gateway.port, "/readyz")).status != 200:
+            state = await states(gateway.port)
+            while None in (state["up0"]["reachable"], state["up1"]["reachable"]):
                 await asyncio.sleep(0.05)
-        state = ready.json()["upstreams"]
+                state = await states(gateway.port)
         assert state["up0"] == {"reachable": True, "trouble": None}
         assert (state["up1"]["reachable"], "127.0.0.1:1" in state["up1"]["trouble"]) == (False, True)
+        assert (await get(gateway.port, "/readyz")).status == 200
         await upstream.stop()
     async with relay("http://127.0.0.1:1/v1") as gateway:
         reply = await get(gateway.port, "/readyz")

@@ -70,19 +70,30 @@ async def test_a_stream_is_recorded(records: Records) -> None:
     async def script(call: Call) -> None:
         await call.send(SSE_HEAD + chunk(delta(role="assistant")))
         for text in ("a", "b", "c"):
+            await heard.wait()
+            heard.clear()
             await asyncio.sleep(0.02)
             await call.send(chunk(delta(text)))
         await call.send(chunk(b": ping\n\n") + chunk(last_delta(7, 3)))
         await asyncio.sleep(0.02)
         await call.send(chunk(DONE) + LAST_CHUNK)
 
-    async with Upstream(script) as upstream, relay(upstream.url, recorder_socket=records.path) as gateway:
-        reply = await say(gateway.port, ask(stream=True))
+    heard, got = asyncio.Event(), b""
+    async with (
+        Upstream(script) as upstream,
+        relay(upstream.url, recorder_socket=records.path) as gateway,
+        connected(gateway.port) as (reader, writer),
+    ):
+        writer.write(ask(stream=True))
+        await reader.readuntil(b"\r\n\r\n")
+        while size := int(await reader.readuntil(b"\r\n"), 16):
+            got += (await reader.readexactly(size + 2))[:-2]
+            heard.set()
         timeline = (await records.wait())[0].timeline
     kinds = ["role", "content", "content", "content", "keepalive", "role", "usage", "done"]
     assert [kind.value for kind in timeline.chunks.kind] == kinds
-    assert sum(timeline.chunks.size_bytes) == len(reply.body)
-    assert timeline.facts.response_bytes == len(reply.body)
+    assert sum(timeline.chunks.size_bytes) == len(got)
+    assert timeline.facts.response_bytes == len(got)
     first, *_, last = (at for at, k in zip(timeline.chunks.arrival_ns, kinds, strict=True) if k == "content")
     assert last - first >= 35 * MS
     assert timeline.facts.stream

@@ -149,10 +149,10 @@ async def connected(
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
     try:
         await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))
-    except OSError:
+        reader, writer = await asyncio.open_connection(sock=sock, limit=256 << 10 if receive_bytes is None else 1024)
+    except BaseException:
         sock.close()
         raise
-    reader, writer = await asyncio.open_connection(sock=sock, limit=256 << 10 if receive_bytes is None else 1024)
     try:
         yield reader, writer
     finally:
