@@ -189,7 +189,7 @@ class ChunkedUpload:
             self.done = True
             return at + 2
         end = data.find(b"\r\n\r\n", at)
-        if (len(data) if end < 0 else end) - at > _MAX_TRAILER_BYTES:
+        if (len(data) - 3 if end < 0 else end) - at > _MAX_TRAILER_BYTES:  # three bytes of the end may be there
             raise RemoteProtocolError("trailers over the limit", status_hint=431)
         if end < 0:
             return -1
