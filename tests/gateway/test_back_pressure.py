@@ -182,7 +182,7 @@ async def test_an_upstream_that_takes_nothing_has_a_limit(records: Records) -> N
         await gate.wait()
         call.close()
 
-    settings = {"gap_timeout_s": 0.5, "recorder_socket": records.path}
+    settings = {"gap_timeout_s": 0.2, "recorder_socket": records.path}
     async with (
         Upstream(script, read_body=False, receive_bytes=4096) as upstream,
         relay(upstream.url, **settings) as gateway,

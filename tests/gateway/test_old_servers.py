@@ -63,7 +63,7 @@ async def test_interim_answers_without_end_have_a_limit() -> None:
             await call.send(b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n")
             await asyncio.sleep(0.01)
 
-    async with Upstream(script) as upstream, relay(upstream.url, first_byte_timeout_s=0.3) as gateway:
+    async with Upstream(script) as upstream, relay(upstream.url, first_byte_timeout_s=0.1) as gateway:
         assert (await say(gateway.port, ask())).code == "first_byte_timeout"
 
 
