@@ -131,6 +131,12 @@ REFUSED = [
     ("two expectations", 400, block(b"expect: 100-continue", b"expect: 100-continue")),
     ("two Upgrades", 400, block(b"upgrade: websocket", b"upgrade: h2c")),
     ("two upstreams", 400, block(b"x-unslow-upstream: a", b"x-unslow-upstream: b")),
+    ("an upgrade with a body", 400, block(b"connection: upgrade", b"upgrade: websocket", b"content-length: 5")),
+    (
+        "an upgrade with chunks",
+        400,
+        block(b"transfer-encoding: chunked", b"connection: upgrade", b"upgrade: websocket"),
+    ),
     ("another expectation", 417, block(b"expect: wonders")),
     ("an expectation and more", 417, block(b"expect: 100-continue, wonders")),
     ("an empty expectation", 417, block(b"expect:")),
@@ -247,7 +253,10 @@ def test_what_becomes_of_the_connection(
     [
         (LINE, [b"connection: Upgrade", b"upgrade: WebSocket"], b"websocket"),
         (LINE, [b"connection: keep-alive, upgrade", b"upgrade: websocket"], b"websocket"),
+        (LINE, [b"content-length: 0", b"connection: upgrade", b"upgrade: websocket"], b"websocket"),
         (LINE, [b"upgrade: websocket"], None),
+        (LINE, [b"upgrade: websocket", b"content-length: 5"], None),
+        (LINE, [b"connection: upgrade", b"upgrade: h2c", b"content-length: 5"], None),
         (LINE, [b"connection: upgrade"], None),
         (LINE, [b"connection: upgrade", b"upgrade: h2c"], None),
         (LINE, [b"connection: upgrade", b"upgrade: websocket, h2c"], None),

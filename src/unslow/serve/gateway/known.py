@@ -11,7 +11,14 @@ from __future__ import annotations
 import re
 from copy import copy
 
-from unslow.core.wire.http1 import RequestHead, ResponseHead, read_length, read_request_head, read_response_head
+from unslow.core.wire.http1 import (
+    RequestHead,
+    ResponseHead,
+    read_length,
+    read_request_head,
+    read_response_head,
+    refuse_upgrade_with_body,
+)
 from unslow.errors import RemoteProtocolError
 from unslow.serve.gateway.way import Way
 
@@ -66,6 +73,8 @@ class Heads:
             return known, head.length
         if head.chunked or head.length is not None:
             raise RemoteProtocolError("the head states its body's length more than once")
+        if head.upgrade is not None:
+            refuse_upgrade_with_body(head, length)
         return known, length
 
     def _read(self, block: bytes) -> Known:

@@ -12,7 +12,12 @@ from unslow.core.wire.http1.body import (
     upload_body,
 )
 from unslow.core.wire.http1.grammar import HOP_BY_HOP, Field, read_length, write_fields
-from unslow.core.wire.http1.request import RequestHead, read_request_head, stray_line_end
+from unslow.core.wire.http1.request import (
+    RequestHead,
+    read_request_head,
+    refuse_upgrade_with_body,
+    stray_line_end,
+)
 from unslow.core.wire.http1.response import ResponseHead, read_response_head, reason
 
 __all__ = [
@@ -32,6 +37,7 @@ __all__ = [
     "read_request_head",
     "read_response_head",
     "reason",
+    "refuse_upgrade_with_body",
     "stray_line_end",
     "upload_body",
     "write_fields",

@@ -2,7 +2,8 @@
 
 What another parser might read differently is refused, not repaired (request smuggling, RFC 9112, section 11.2):
 Content-Length beside Transfer-Encoding, a second Content-Length even if equal, a transfer coding that is not
-exactly `chunked`, more than one Host, bare LF, folded lines, space before a colon, control characters.
+exactly `chunked`, more than one Host, bare LF, folded lines, space before a colon, control characters, a body before
+a switch of protocols.
 """
 
 from __future__ import annotations
@@ -120,9 +121,19 @@ def _read_framing(head: RequestHead, index: dict[bytes, bytes]) -> None:
         head.named = tuple(name for names in lists for name in names)
         if b"upgrade" in head.named and index.get(b"upgrade", b"").lower() == b"websocket" and head.minor:
             head.upgrade = b"websocket"
+            refuse_upgrade_with_body(head, head.length)
     if b"expect" in index:
         _read_expect(head, index[b"expect"])
     head.close = not head.minor or b"close" in head.named
+
+
+def refuse_upgrade_with_body(head: RequestHead, length: int | None) -> None:
+    """Refuse a body before a switch of protocols: servers on llhttp by httptools take it for what follows the head.
+
+    If they go on in HTTP, it is the next request to them. `length` is what the head states.
+    """
+    if head.upgrade is not None and (head.chunked or length):
+        raise RemoteProtocolError("a request for a WebSocket has no body")
 
 
 def _read_coding(head: RequestHead, coding: bytes) -> None:
